@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, drive, install_cache, load,
+    Durability, Origin, Pace, DriverSettings, Scale, SqliteSettings, SqliteStore, drive, install_cache, load,
 };
 use hugeleaf_sqlite::{Api, Installed, Options, install};
 use hugeleaf_sys::Kernel;
@@ -310,7 +310,7 @@ fn tpcc(asked: &Asked) -> Result<f64, Failed> {
     if store.files().is_empty() {
         load(&store, &origin, true, &mut |_| {}, &never)?;
     }
-    let run = Run {
+    let run = DriverSettings {
         connections: 1,
         ramp_up: Duration::from_secs(2),
         time: asked.time,

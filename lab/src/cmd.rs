@@ -42,14 +42,14 @@ struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     hugeleaf: Option<PathBuf>,
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 /// The variable that names the program hugeleaf.
 const HUGELEAF: &str = "HUGELEAF";
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LabCommand {
     /// Measure two MariaDB servers that share memory, divided manually or automatically, by page
     /// size
     Amm(amm::Args),
@@ -109,7 +109,7 @@ fn program(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
     })
 }
 
-impl Command {
+impl LabCommand {
     fn run(&self, context: &Context) -> Result<Status, Failure> {
         let experiment = self.experiment();
         measured(&experiment, context, |setup, machine, progress| {
@@ -119,11 +119,11 @@ impl Command {
 
     fn experiment(&self) -> Experiment<'_> {
         let (name, output, names_arms) = match self {
-            Command::Amm(args) => ("amm", &args.output, !args.arms.is_empty()),
-            Command::Mover(args) => ("mover", &args.output, !args.pages.is_empty()),
-            Command::Oltp(args) => ("oltp", &args.output, !args.pages.is_empty()),
-            Command::Pagetables(args) => ("pagetables", &args.output, !args.pages.is_empty()),
-            Command::Pin(args) => ("pin", &args.output, !args.pages.is_empty()),
+            LabCommand::Amm(args) => ("amm", &args.output, !args.arms.is_empty()),
+            LabCommand::Mover(args) => ("mover", &args.output, !args.pages.is_empty()),
+            LabCommand::Oltp(args) => ("oltp", &args.output, !args.pages.is_empty()),
+            LabCommand::Pagetables(args) => ("pagetables", &args.output, !args.pages.is_empty()),
+            LabCommand::Pin(args) => ("pin", &args.output, !args.pages.is_empty()),
         };
         Experiment {
             name,
@@ -140,16 +140,16 @@ impl Command {
         progress: &mut dyn FnMut(BenchEvent),
     ) -> Result<Results, Failure> {
         let result = match self {
-            Command::Amm(args) => experiments::amm::measure(&args.settings(), machine, progress),
-            Command::Mover(args) => {
+            LabCommand::Amm(args) => experiments::amm::measure(&args.settings(), machine, progress),
+            LabCommand::Mover(args) => {
                 experiments::mover::measure(&args.settings(setup)?, machine, progress)
             }
-            Command::Oltp(args) => experiments::oltp::measure(&args.order(), machine, progress),
-            Command::Pagetables(args) => {
+            LabCommand::Oltp(args) => experiments::oltp::measure(&args.order(), machine, progress),
+            LabCommand::Pagetables(args) => {
                 let settings = args.settings(context, setup)?;
                 experiments::pagetables::measure(&settings, machine, progress)
             }
-            Command::Pin(args) => {
+            LabCommand::Pin(args) => {
                 experiments::pin::measure(&args.settings(setup)?, machine, progress)
             }
         };

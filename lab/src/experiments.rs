@@ -6,5 +6,5 @@ pub mod mover;
 pub mod oltp;
 pub mod pagetables;
 pub mod pin;
-mod processors;
-mod spaces;
+mod cpu_time;
+mod io_spaces;

@@ -8,6 +8,6 @@ mod cmd;
 pub mod experiments;
 pub mod kits;
 pub mod simulate;
-pub mod years;
+pub mod long_run;
 
 pub use cmd::run;

@@ -166,7 +166,7 @@ impl Tape<'_> {
 }
 
 /// A server during an experiment: the samples of the recording in turn, disturbed by the scenario.
-struct Server<'a> {
+struct SimulatedServer<'a> {
     tape: Tape<'a>,
     scenario: Scenario,
     effect: f64,
@@ -185,14 +185,14 @@ struct Server<'a> {
     samples_since_settled: usize,
 }
 
-impl<'a> Server<'a> {
-    fn start(noise: &'a Noise, effect: f64, play: &Play, rng: &mut Rng) -> Server<'a> {
+impl<'a> SimulatedServer<'a> {
+    fn start(noise: &'a Noise, effect: f64, play: &Play, rng: &mut Rng) -> SimulatedServer<'a> {
         let mut tape = Tape { noise, at: 0 };
         let whole = tape.samples(play.for_seconds);
         let starts = noise.samples.len().saturating_sub(whole).max(1);
         tape.at = rng.usize(..starts);
         let carried = tape.samples(play.interval_seconds * play.scenario.carried_intervals());
-        Server {
+        SimulatedServer {
             scenario: play.scenario,
             effect,
             samples_used: 0,
@@ -321,7 +321,7 @@ pub fn normal(rng: &mut Rng) -> f64 {
 
 /// Plays one experiment in which huge pages multiply the rate by `effect` (1.0 for A/A).
 pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
-    let mut server = Server::start(noise, effect, play, rng);
+    let mut server = SimulatedServer::start(noise, effect, play, rng);
     let mut orders = Orders::new(rng.u64(..), play.rule.fixed_pairs);
     let mut logs: Vec<PairLogs> = Vec::new();
     // As in the engine: the time limit ends nothing before the minimum number of pairs.
@@ -349,7 +349,7 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
 
 /// Returns the log ratios of `pairs` consecutive pairs.
 pub fn pairs(noise: &Noise, effect: f64, play: &Play, pairs: usize, rng: &mut Rng) -> Vec<f64> {
-    let mut server = Server::start(noise, effect, play, rng);
+    let mut server = SimulatedServer::start(noise, effect, play, rng);
     let mut orders = Orders::new(rng.u64(..), Some(pairs));
     (0..pairs)
         .filter_map(|_| server.pair(orders.draw(), play, rng))

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    Durability, Origin, Pace, Run, Scale, SqliteSettings, SqliteStore, Store, TpccError, check,
+    Durability, Origin, Pace, DriverSettings, Scale, SqliteSettings, SqliteStore, Store, TpccError, check,
     drive, install_cache, load,
 };
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 
-fn run(connections: usize) -> Run {
-    Run {
+fn run(connections: usize) -> DriverSettings {
+    DriverSettings {
         connections,
         ramp_up: Duration::from_millis(50),
         time: Duration::from_millis(700),

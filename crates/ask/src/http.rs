@@ -13,7 +13,7 @@ const MOST_REDIRECTS: usize = 10;
 
 /// The address and the login of a page. No `Debug`, because it holds a password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct HttpAddress {
     /// Host and port, as written in the URL.
     pub authority: String,
     pub path: String,
@@ -24,12 +24,12 @@ pub struct Address {
     login: Option<Vec<u8>>,
 }
 
-impl Address {
+impl HttpAddress {
     /// Parses `http://USER:PASSWORD@host:port/path?query`.
     ///
     /// # Errors
     /// The problem with the text, without quoting it.
-    pub fn parse(text: &str) -> Result<Address, String> {
+    pub fn parse(text: &str) -> Result<HttpAddress, String> {
         let wrong = || Err("invalid address".to_owned());
         let Some(rest) = text.strip_prefix("http://") else {
             return wrong();
@@ -48,7 +48,7 @@ impl Address {
             Some((login, authority)) => (Some(decoded_bytes(login)), authority),
             None => (None, authority),
         };
-        Ok(Address {
+        Ok(HttpAddress {
             place: Endpoint::parse(authority, PORT)?,
             authority: authority.to_owned(),
             path: match path {
@@ -61,7 +61,7 @@ impl Address {
     }
 
     /// Returns the target of a redirect, without the login, which is not meant for it.
-    fn redirect_target(&self, location: &str) -> Result<Address, QueryError> {
+    fn redirect_target(&self, location: &str) -> Result<HttpAddress, QueryError> {
         let folder = self.path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let text = match location {
             whole if whole.contains("://") => whole.to_owned(),
@@ -69,7 +69,7 @@ impl Address {
             path => format!("http://{}{folder}/{path}", self.authority),
         };
         let wrong = |_| QueryError::new("redirects to an address other than plain http://");
-        Address::parse(&text).map_err(wrong)
+        HttpAddress::parse(&text).map_err(wrong)
     }
 
     fn request(&self) -> String {
@@ -92,7 +92,7 @@ impl Address {
 /// # Errors
 /// The server cannot be reached, or has no such page.
 pub fn page(
-    address: &Address,
+    address: &HttpAddress,
     question: Deadline<'_>,
     longest: usize,
 ) -> Result<String, QueryError> {
@@ -103,15 +103,15 @@ pub fn page(
         exchange.max_bytes = longest;
         exchange.send(address.request().as_bytes())?;
         match answer(&mut exchange)? {
-            Answer::Page(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Answer::ExternalServer(location) => address = address.redirect_target(&location)?,
+            HttpResponse::Page(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            HttpResponse::ExternalServer(location) => address = address.redirect_target(&location)?,
         }
     }
     Err(QueryError::new("too many redirects"))
 }
 
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum HttpResponse {
     Page(Vec<u8>),
     ExternalServer(String),
 }
@@ -120,7 +120,7 @@ fn invalid_answer() -> QueryError {
     QueryError::new("the answer is not valid HTTP")
 }
 
-fn answer(wire: &mut Exchange<'_>) -> Result<Answer, QueryError> {
+fn answer(wire: &mut Exchange<'_>) -> Result<HttpResponse, QueryError> {
     let line = wire.line()?;
     let code = line
         .strip_prefix("HTTP/1.")
@@ -146,11 +146,11 @@ fn answer(wire: &mut Exchange<'_>) -> Result<Answer, QueryError> {
     match (code, location) {
         (200..=299, _) => {}
         (301 | 302 | 303 | 307 | 308, Some(location)) => {
-            return Ok(Answer::ExternalServer(location));
+            return Ok(HttpResponse::ExternalServer(location));
         }
         _ => return Err(QueryError::new(format!("http status: {code}"))),
     }
-    Ok(Answer::Page(match length {
+    Ok(HttpResponse::Page(match length {
         _ if is_chunked => chunks(wire)?,
         Some(length) => wire.bytes(length)?,
         None => wire.rest()?,
@@ -181,8 +181,8 @@ mod tests {
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
 
-    fn parsed(text: &str) -> Address {
-        Address::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
+    fn parsed(text: &str) -> HttpAddress {
+        HttpAddress::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
     }
 
     #[test]
@@ -218,11 +218,11 @@ mod tests {
             "http://h/\r\nx",
             "http://a b/",
         ] {
-            assert!(Address::parse(bad).is_err(), "{bad:?}");
+            assert!(HttpAddress::parse(bad).is_err(), "{bad:?}");
         }
     }
 
-    fn answered(text: &[u8]) -> Result<Answer, QueryError> {
+    fn answered(text: &[u8]) -> Result<HttpResponse, QueryError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(text).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn answers() {
-        let page = |text: &str| Ok(Answer::Page(text.into()));
+        let page = |text: &str| Ok(HttpResponse::Page(text.into()));
         assert_eq!(answered(b"HTTP/1.0 200 OK\r\n\r\nabc"), page("abc"));
         assert_eq!(
             answered(b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 2\r\n\r\nabc"),
@@ -241,7 +241,7 @@ mod tests {
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
         assert_eq!(answered(chunked), page("abc"));
         let moved = answered(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n");
-        assert_eq!(moved, Ok(Answer::ExternalServer("/x".into())));
+        assert_eq!(moved, Ok(HttpResponse::ExternalServer("/x".into())));
         let missing = answered(b"HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err();
         assert_eq!(missing.what, "http status: 404");
         for bad in [
@@ -258,7 +258,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(text in ".*", bytes: Vec<u8>) {
-            if let Ok(address) = Address::parse(&format!("http://{text}")) {
+            if let Ok(address) = HttpAddress::parse(&format!("http://{text}")) {
                 let _ = (address.request(), address.redirect_target(&text).is_ok());
             }
             let _ = answered(&bytes);

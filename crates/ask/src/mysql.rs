@@ -16,7 +16,7 @@ pub const PORT: u16 = 3306;
 
 /// The address and the login of a server. No `Debug`, because it holds a password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct MysqlAddress {
     /// The host as written, even if a socket is used.
     pub host: String,
     pub port: u16,
@@ -29,17 +29,17 @@ pub struct Address {
     pub database: Option<String>,
 }
 
-impl Address {
+impl MysqlAddress {
     /// Parses `/path/to.sock` or `[mysql://]USER:PASSWORD@host:port/DATABASE?socket=/path`. `%XX` is an encoded byte,
     /// except in a bare path.
     ///
     /// # Errors
     /// The problem with the text, without quoting it.
-    pub fn parse(text: &str) -> Result<Address, String> {
+    pub fn parse(text: &str) -> Result<MysqlAddress, String> {
         if text.starts_with('/') && !text.starts_with("//") {
-            return Ok(Address {
+            return Ok(MysqlAddress {
                 socket: Some(text.to_owned()),
-                ..Address::at("localhost", PORT)
+                ..MysqlAddress::at("localhost", PORT)
             });
         }
         let rest = text.strip_prefix("mysql:").unwrap_or(text);
@@ -59,11 +59,11 @@ impl Address {
             Some((user, password)) => (user, Some(decoded(password)?)),
             None => (login, None),
         };
-        let mut address = Address {
+        let mut address = MysqlAddress {
             user: decoded(user)?,
             password: password.filter(|password| !password.is_empty()),
             database: Some(decoded(database)?).filter(|name| !name.is_empty()),
-            ..Address::at(&host, port)
+            ..MysqlAddress::at(&host, port)
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             address.set(pair)?;
@@ -71,8 +71,8 @@ impl Address {
         Ok(address)
     }
 
-    fn at(host: &str, port: u16) -> Address {
-        Address {
+    fn at(host: &str, port: u16) -> MysqlAddress {
+        MysqlAddress {
             host: host.to_owned(),
             port,
             socket: None,
@@ -143,7 +143,7 @@ const NULL: u8 = 0xfb;
 const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 
-pub struct Connection {
+pub struct MysqlConnection {
     /// `None` after an answer broke off, because the next bytes would belong to the previous query.
     wire: Option<Transport>,
 }
@@ -151,15 +151,15 @@ pub struct Connection {
 /// Rows of texts. NULL is an empty text.
 pub type Rows = Vec<Vec<String>>;
 
-impl Connection {
+impl MysqlConnection {
     /// Connects and logs in.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &Address, question: Deadline<'_>) -> Result<Connection, QueryError> {
+    pub fn open(address: &MysqlAddress, question: Deadline<'_>) -> Result<MysqlConnection, QueryError> {
         let mut wire = Transport::connect(&address.place(), question)?;
         log_in(&mut wire.begin_exchange(question), address)?;
-        Ok(Connection { wire: Some(wire) })
+        Ok(MysqlConnection { wire: Some(wire) })
     }
 
     /// Executes one statement.
@@ -184,15 +184,15 @@ impl Connection {
 }
 
 /// A connection that can send `SHOW` statements only.
-pub struct Reading(Connection);
+pub struct ShowConnection(MysqlConnection);
 
-impl Reading {
+impl ShowConnection {
     /// Connects like [`Connection::open`].
     ///
     /// # Errors
     /// Errors of [`Connection::open`].
-    pub fn open(address: &Address, question: Deadline<'_>) -> Result<Reading, QueryError> {
-        Connection::open(address, question).map(Reading)
+    pub fn open(address: &MysqlAddress, question: Deadline<'_>) -> Result<ShowConnection, QueryError> {
+        MysqlConnection::open(address, question).map(ShowConnection)
     }
 
     /// Executes `SHOW` with the rest of the statement, without that word.
@@ -307,7 +307,7 @@ fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), QueryError> {
     Ok((salt, rest.text().to_vec()))
 }
 
-fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), QueryError> {
+fn log_in(wire: &mut Exchange<'_>, address: &MysqlAddress) -> Result<(), QueryError> {
     let (number, body) = packet(wire)?;
     let (salt, plugin) = greeting(&body)?;
     let password = address.password.as_deref().unwrap_or_default();

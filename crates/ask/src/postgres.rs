@@ -9,7 +9,7 @@ mod scram;
 use hugeleaf_sys::Deadline;
 use md5::{Digest, Md5};
 
-pub use address::{Address, Host};
+pub use address::{PostgresAddress, Host};
 use scram::Scram;
 
 use crate::{Exchange, Endpoint, QueryError, Transport};
@@ -19,18 +19,18 @@ pub const PORT: u16 = 5432;
 /// Protocol version 3.0.
 const VERSION: u32 = 3 << 16;
 
-pub struct Connection {
+pub struct PostgresConnection {
     /// `None` after an answer broke off, because the next bytes would belong to the previous query.
     wire: Option<Transport>,
 }
 
-impl Connection {
+impl PostgresConnection {
     /// Connects to the first host that accepts the login. Several hosts share the time. The server cancels a statement
     /// after the time of the whole question.
     ///
     /// # Errors
     /// No server can be reached, or the last one refuses.
-    pub fn open(address: &Address, question: Deadline<'_>) -> Result<Connection, QueryError> {
+    pub fn open(address: &PostgresAddress, question: Deadline<'_>) -> Result<PostgresConnection, QueryError> {
         if address.needs_tls {
             return Err(QueryError::new(
                 "the address requires TLS, which is unsupported: use the server's socket, or sslmode=prefer",
@@ -40,7 +40,7 @@ impl Connection {
         let places = address.places()?;
         for (at, place) in places.iter().enumerate() {
             let its = question.share_for(places.len() - at);
-            match Connection::open_at(place, address, its) {
+            match PostgresConnection::open_at(place, address, its) {
                 Ok(connection) => return Ok(connection),
                 Err(e) => failed = e,
             }
@@ -50,12 +50,12 @@ impl Connection {
 
     fn open_at(
         place: &Endpoint,
-        address: &Address,
+        address: &PostgresAddress,
         question: Deadline<'_>,
-    ) -> Result<Connection, QueryError> {
+    ) -> Result<PostgresConnection, QueryError> {
         let mut wire = Transport::connect(place, question)?;
         log_in(&mut wire.begin_exchange(question), address)?;
-        let mut connection = Connection { wire: Some(wire) };
+        let mut connection = PostgresConnection { wire: Some(wire) };
         let limit = question.time().as_millis();
         connection.query(&format!("SET statement_timeout = {limit}"), question)?;
         if let Some(writes) = address.writes {
@@ -123,7 +123,7 @@ fn refused(fields: &[u8]) -> QueryError {
     })
 }
 
-fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), QueryError> {
+fn log_in(wire: &mut Exchange<'_>, address: &PostgresAddress) -> Result<(), QueryError> {
     let user = address.user()?;
     let mut start = VERSION.to_be_bytes().to_vec();
     let settings = [
@@ -160,7 +160,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &Address) -> Result<(), QueryError> 
 /// Responds to an authentication request.
 fn answer(
     wire: &mut Exchange<'_>,
-    address: &Address,
+    address: &PostgresAddress,
     user: &str,
     body: &[u8],
     scram: &mut Option<Scram>,

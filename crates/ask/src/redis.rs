@@ -14,7 +14,7 @@ const MOST_PARTS: usize = 64;
 
 /// The address and the login of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct RedisAddress {
     pub place: Endpoint,
     /// Empty for the default user.
     pub user: String,
@@ -24,29 +24,29 @@ pub struct Address {
     pub database: u32,
 }
 
-impl Address {
+impl RedisAddress {
     /// Parses `host:port`, `/path/to.sock`, `[redis://]USER:PASSWORD@host:port/DATABASE` or
     /// `unix:///path?user=…&pass=…&db=…`. `%XX` is an encoded byte.
     ///
     /// # Errors
     /// The problem with the text, without quoting it.
-    pub fn parse(text: &str) -> Result<Address, String> {
+    pub fn parse(text: &str) -> Result<RedisAddress, String> {
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) => (scheme, rest),
             None if text.starts_with('/') => ("unix", text),
             None => ("", text),
         };
         match scheme {
-            "unix" | "redis+unix" | "valkey+unix" => Address::unix(rest),
-            "" | "redis" | "valkey" if rest.starts_with('/') => Address::unix(rest),
-            "" | "redis" | "valkey" => Address::tcp(rest, scheme.is_empty()),
+            "unix" | "redis+unix" | "valkey+unix" => RedisAddress::unix(rest),
+            "" | "redis" | "valkey" if rest.starts_with('/') => RedisAddress::unix(rest),
+            "" | "redis" | "valkey" => RedisAddress::tcp(rest, scheme.is_empty()),
             _ => Err("only redis:// and unix:// are supported, without TLS".into()),
         }
     }
 
-    fn unix(text: &str) -> Result<Address, String> {
+    fn unix(text: &str) -> Result<RedisAddress, String> {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
-        let mut address = Address {
+        let mut address = RedisAddress {
             place: Endpoint::Unix(decoded(path)?),
             user: String::new(),
             password: None,
@@ -64,7 +64,7 @@ impl Address {
     }
 
     /// With `must_hide`, refuses a login without a colon, because it may be only a password.
-    fn tcp(text: &str, must_hide: bool) -> Result<Address, String> {
+    fn tcp(text: &str, must_hide: bool) -> Result<RedisAddress, String> {
         // A password may contain an @, so the last @ counts.
         let (login, place) = match text.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
@@ -78,7 +78,7 @@ impl Address {
             Some(Err(_)) if must_hide => return Err("write a colon before the password".into()),
             Some(Err(user)) => (decoded(user)?, None),
         };
-        Ok(Address {
+        Ok(RedisAddress {
             place: Endpoint::parse(place, PORT)?,
             user,
             password: password.filter(|password| !password.is_empty()),
@@ -94,17 +94,17 @@ fn database(text: &str) -> Result<u32, String> {
     }
 }
 
-pub struct Connection {
+pub struct RedisConnection {
     wire: Transport,
 }
 
-impl Connection {
+impl RedisConnection {
     /// Connects, logs in and selects the database.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &Address, question: Deadline<'_>) -> Result<Connection, QueryError> {
-        let mut connection = Connection {
+    pub fn open(address: &RedisAddress, question: Deadline<'_>) -> Result<RedisConnection, QueryError> {
+        let mut connection = RedisConnection {
             wire: Transport::connect(&address.place, question)?,
         };
         if let Some(password) = &address.password {
@@ -173,23 +173,23 @@ impl Connection {
         &mut self,
         section: Option<&str>,
         question: Deadline<'_>,
-    ) -> Result<Info, QueryError> {
+    ) -> Result<RedisInfo, QueryError> {
         let words: Vec<&str> = ["INFO"].into_iter().chain(section).collect();
         let answer = self.command(&words, question)?;
-        Ok(Info::parse(answer.first().map_or("", String::as_str)))
+        Ok(RedisInfo::parse(answer.first().map_or("", String::as_str)))
     }
 }
 
 /// A connection that can send `INFO` only.
-pub struct InfoConnection(Connection);
+pub struct InfoConnection(RedisConnection);
 
 impl InfoConnection {
     /// Connects like [`Connection::open`].
     ///
     /// # Errors
     /// Errors of [`Connection::open`].
-    pub fn open(address: &Address, question: Deadline<'_>) -> Result<InfoConnection, QueryError> {
-        Connection::open(address, question).map(InfoConnection)
+    pub fn open(address: &RedisAddress, question: Deadline<'_>) -> Result<InfoConnection, QueryError> {
+        RedisConnection::open(address, question).map(InfoConnection)
     }
 
     /// Returns `INFO`, of all sections or of one.
@@ -200,7 +200,7 @@ impl InfoConnection {
         &mut self,
         section: Option<&str>,
         question: Deadline<'_>,
-    ) -> Result<Info, QueryError> {
+    ) -> Result<RedisInfo, QueryError> {
         self.0.info(section, question)
     }
 }
@@ -216,14 +216,14 @@ fn text(exchange: &mut Exchange<'_>, length: &str) -> Result<Option<String>, Que
 
 /// The `name:value` lines of `INFO`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Info(pub BTreeMap<String, String>);
+pub struct RedisInfo(pub BTreeMap<String, String>);
 
-impl Info {
+impl RedisInfo {
     /// Parses the answer to `INFO`.
-    pub fn parse(text: &str) -> Info {
+    pub fn parse(text: &str) -> RedisInfo {
         let lines = text.lines().filter_map(|line| line.split_once(':'));
         let owned = |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());
-        Info(lines.map(owned).collect())
+        RedisInfo(lines.map(owned).collect())
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -252,27 +252,27 @@ mod tests {
 
     #[test]
     fn addresses_and_their_passwords() {
-        let address = Address::parse("redis://me:s:e@cret@host:1/2").unwrap();
+        let address = RedisAddress::parse("redis://me:s:e@cret@host:1/2").unwrap();
         assert_eq!(address.place.to_string(), "host:1");
         assert_eq!((address.user.as_str(), address.database), ("me", 2));
         assert_eq!(address.password.as_deref(), Some("s:e@cret"));
-        let path = Address::parse("/run/a@b.sock").unwrap();
+        let path = RedisAddress::parse("/run/a@b.sock").unwrap();
         assert_eq!(path.place, Endpoint::Unix("/run/a@b.sock".into()));
-        let coded = Address::parse("redis+unix:///run/a%20b?user=u&pass=%40%&db=3").unwrap();
+        let coded = RedisAddress::parse("redis+unix:///run/a%20b?user=u&pass=%40%&db=3").unwrap();
         assert_eq!(coded.place.to_string(), "/run/a b");
         assert_eq!((coded.user.as_str(), coded.database), ("u", 3));
         assert_eq!(coded.password.as_deref(), Some("@%"));
         for bad in ["rediss://host", "secret@host", "host/x", "redis://", "a:b@"] {
-            assert!(Address::parse(bad).is_err(), "{bad}");
+            assert!(RedisAddress::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn info_is_read() {
         let text = "# Stats\r\ntotal_connections_received:3\r\ntotal_commands_processed:42\r\n";
-        let info = Info::parse(text);
+        let info = RedisInfo::parse(text);
         assert_eq!(info.number("total_commands_processed"), Ok(42));
-        let error = |text, name| Info::parse(text).number(name).unwrap_err();
+        let error = |text, name| RedisInfo::parse(text).number(name).unwrap_err();
         assert_eq!(error(text, "total"), "INFO has no line total");
         assert_eq!(error("a:b", "a"), "a is \"b\", not a number");
     }
@@ -286,7 +286,7 @@ mod tests {
         });
         let wire = Transport::from_stream(ours, "redis");
         let question = Deadline::new(std::time::Duration::from_secs(60));
-        let answer = Connection { wire }.command(&["INFO"], question);
+        let answer = RedisConnection { wire }.command(&["INFO"], question);
         server.join().unwrap();
         answer
     }
@@ -313,14 +313,14 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(text in ".*", scheme in "(redis://|unix://|)", bytes: Vec<u8>) {
-            let _ = Address::parse(&format!("{scheme}{text}"));
-            let _ = Info::parse(&text).number("a");
+            let _ = RedisAddress::parse(&format!("{scheme}{text}"));
+            let _ = RedisInfo::parse(&text).number("a");
             let _ = answered(bytes);
         }
 
         #[test]
         fn numbers_come_back(n: u64, before in "[a-z\r\n#]*") {
-            let info = Info::parse(&format!("{before}\r\nx_total:{n}\r\ny:1"));
+            let info = RedisInfo::parse(&format!("{before}\r\nx_total:{n}\r\ny:1"));
             prop_assert_eq!(info.number("x_total"), Ok(n));
         }
     }

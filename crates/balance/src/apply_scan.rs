@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::component::Component;
 use crate::component_state::Trouble;
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
-use crate::learn::{OrderResult, learn};
+use crate::order_result::{OrderResult, learn};
 use crate::settings::Settings;
 use crate::state::{BackOff, ByHand, State, Track};
 

@@ -20,13 +20,13 @@ const NEAR_PART: f64 = 0.5;
 const DRIFT: f64 = 0.005;
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct SizeSample {
     size: Bytes,
     operations: f64,
     misses: f64,
 }
 
-impl Seen {
+impl SizeSample {
     /// Returns misses per operation, and their variance.
     fn ratio(&self) -> (f64, f64) {
         let ratio = self.misses / self.operations;
@@ -43,7 +43,7 @@ pub struct Counters {
     granule: Granule,
     seconds_per_miss: f64,
     half_life: Duration,
-    seen: Vec<Seen>,
+    seen: Vec<SizeSample>,
     /// The current size, with operations and misses over the last scans.
     size: Bytes,
     operations: f64,
@@ -92,7 +92,7 @@ impl Counters {
                 seen.operations += operations;
                 seen.misses += misses;
             }
-            None => self.add(Seen {
+            None => self.add(SizeSample {
                 size,
                 operations,
                 misses,
@@ -128,7 +128,7 @@ impl Counters {
         }
     }
 
-    fn add(&mut self, new: Seen) {
+    fn add(&mut self, new: SizeSample) {
         if self.seen.len() >= SIZES {
             let weights = self.seen.iter().enumerate();
             let least = weights.min_by(|a, b| a.1.operations.total_cmp(&b.1.operations));
@@ -166,8 +166,8 @@ impl Counters {
     /// is fitted to observations weighted by their precision. `None` for a single size.
     fn slope(&self) -> Option<(f64, f64, f64)> {
         let here = self.size.as_f64();
-        let away = |seen: &Seen| (seen.size.as_f64() - here).abs();
-        let mut known: Vec<&Seen> = { self.seen.iter() }
+        let away = |seen: &SizeSample| (seen.size.as_f64() - here).abs();
+        let mut known: Vec<&SizeSample> = { self.seen.iter() }
             .filter(|s| s.operations >= ENOUGH)
             .collect();
         known.sort_by(|a, b| away(a).total_cmp(&away(b)));

@@ -16,7 +16,7 @@ use crate::component::{Component, Estimate};
 use crate::component_state::{Problem, ComponentState, Trouble, seconds_until};
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
-use crate::state::{Cause, PendingJudgement, Move, OpenOrder, Order, Plan, State, Track};
+use crate::state::{Cause, PendingJudgement, Move, OpenOrder, Order, PlannedMove, State, Track};
 
 /// Divisor of a component's size for a try, which is at least a granule.
 const TRIED_PART: u64 = 32;
@@ -39,7 +39,7 @@ pub fn decide(
     refill(settings, state, now);
     sample(settings, state, components, now);
     state.problem = problem(components, target);
-    let mut round = Round {
+    let mut round = ScanRound {
         settings,
         state,
         components,
@@ -153,7 +153,7 @@ fn skip_reason(
     (!component.resizable).then_some(ComponentState::Fixed)
 }
 
-struct Round<'a> {
+struct ScanRound<'a> {
     settings: &'a Settings,
     state: &'a mut State,
     components: &'a [Component],
@@ -161,7 +161,7 @@ struct Round<'a> {
     moves: Vec<Move>,
 }
 
-impl<'a> Round<'a> {
+impl<'a> ScanRound<'a> {
     fn all(&mut self) {
         self.judge();
         self.serve();
@@ -213,7 +213,7 @@ impl<'a> Round<'a> {
     }
 
     /// Orders a component to change by that much, which must be within its bounds.
-    fn order(&mut self, component: &Component, kind: OperationKind, by: Bytes, plan: Plan) {
+    fn order(&mut self, component: &Component, kind: OperationKind, by: Bytes, plan: PlannedMove) {
         let before = component.size;
         let goal = match kind {
             OperationKind::Grow => before + by,
@@ -320,7 +320,7 @@ impl<'a> Round<'a> {
         }
         self.state.taken_back += 1;
         self.state.allowed -= 1.0;
-        let back = Plan {
+        let back = PlannedMove {
             from: Some(to.name.clone()),
             to: plan.from.clone(),
             cause: Cause::TakenBack,
@@ -382,7 +382,7 @@ impl<'a> Round<'a> {
             let why = format!("{} needs {}, has {}", to.name, to.min, to.size);
             let bytes = to.granule.round_down(lack.min(self.state.free()));
             if !bytes.is_zero() {
-                let plan = Plan {
+                let plan = PlannedMove {
                     from: None,
                     to: Some(to.name.clone()),
                     cause: Cause::Need,
@@ -410,7 +410,7 @@ impl<'a> Round<'a> {
     fn on_its_way_to(&self, to: &Component) -> Bytes {
         let flights = self.state.tracks.values();
         let flights = flights.filter_map(|track| track.flight.as_ref());
-        let for_it = |plan: &Plan| plan.to.as_deref() == Some(to.name.as_str());
+        let for_it = |plan: &PlannedMove| plan.to.as_deref() == Some(to.name.as_str());
         let taken = flights.filter(|f| !f.abandoned && for_it(&f.plan));
         taken
             .filter(|f| f.order.kind == OperationKind::Shrink)
@@ -429,7 +429,7 @@ impl<'a> Round<'a> {
     ) {
         self.state.allowed -= 1.0;
         self.state.drop_moves_of(&from.name);
-        let plan = Plan {
+        let plan = PlannedMove {
             from: Some(from.name.clone()),
             to: to.map(|to| to.name.clone()),
             cause,
@@ -503,7 +503,7 @@ impl<'a> Round<'a> {
                 self.tried(from);
             }
         }
-        let plan = Plan {
+        let plan = PlannedMove {
             from: from.map(str::to_owned),
             to: Some(bid.to.name.clone()),
             cause: Cause::Benefit,
@@ -514,7 +514,7 @@ impl<'a> Round<'a> {
         self.start(bid, plan);
     }
 
-    fn start(&mut self, bid: &Bid<'_>, plan: Plan) {
+    fn start(&mut self, bid: &Bid<'_>, plan: PlannedMove) {
         self.state.allowed -= 1.0;
         match bid.from {
             None => self.order(bid.to, OperationKind::Grow, bid.given, plan),
@@ -533,7 +533,7 @@ impl<'a> Round<'a> {
 
     /// Gives a little memory to one component under pressure with an unknown gain. Only one such try runs at a time.
     fn try_unknown(&mut self) {
-        let is_try = |plan: &Plan| plan.cause == Cause::Try;
+        let is_try = |plan: &PlannedMove| plan.cause == Cause::Try;
         let flights = self.state.tracks.values();
         let mut flights = flights.filter_map(|track| track.flight.as_ref());
         let goes_on = flights.any(|flight| is_try(&flight.plan))
@@ -546,7 +546,7 @@ impl<'a> Round<'a> {
             return;
         };
         self.tried(bid.to);
-        let plan = Plan {
+        let plan = PlannedMove {
             from: bid.from.map(|from| from.name.clone()),
             to: Some(bid.to.name.clone()),
             cause: Cause::Try,
@@ -613,7 +613,7 @@ impl<'a> Round<'a> {
     }
 }
 
-fn operation(id: u64, order: &Order, plan: &Plan, now: Duration) -> ResizeOperation {
+fn operation(id: u64, order: &Order, plan: &PlannedMove, now: Duration) -> ResizeOperation {
     ResizeOperation {
         id,
         component: order.component.clone(),

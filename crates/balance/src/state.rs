@@ -71,7 +71,7 @@ pub(crate) enum Cause {
 
 /// A move from its first order until its judgement.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct PlannedMove {
     pub from: Option<String>,
     pub to: Option<String>,
     pub cause: Cause,
@@ -82,7 +82,7 @@ pub(crate) struct Plan {
     pub why: String,
 }
 
-impl Plan {
+impl PlannedMove {
     pub fn concerns(&self, name: &str) -> bool {
         [&self.from, &self.to]
             .into_iter()
@@ -95,7 +95,7 @@ impl Plan {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OpenOrder {
     pub id: u64,
-    pub plan: Plan,
+    pub plan: PlannedMove,
     pub order: Order,
     /// Memory that the component counted as before.
     pub held: Bytes,
@@ -126,14 +126,14 @@ impl OpenOrder {
 /// Freed memory, reserved for a receiver.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ReservedGift {
-    pub plan: Plan,
+    pub plan: PlannedMove,
     pub bytes: Bytes,
 }
 
 /// A move to be judged.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PendingJudgement {
-    pub plan: Plan,
+    pub plan: PlannedMove,
     pub given: Bytes,
     pub due: Duration,
 }
@@ -250,7 +250,7 @@ pub(crate) type PairName = (Option<String>, String);
 
 /// History of moves from one component to another.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Pair {
+pub(crate) struct PairHistory {
     /// Time since when a move looks worthwhile.
     pub since: Option<Duration>,
     /// Wait after wrong moves.
@@ -265,7 +265,7 @@ pub(crate) struct Pair {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
     pub(crate) tracks: BTreeMap<String, Track>,
-    pub(crate) pairs: BTreeMap<PairName, Pair>,
+    pub(crate) pairs: BTreeMap<PairName, PairHistory>,
     pub(crate) grants: Vec<ReservedGift>,
     pub(crate) checks: Vec<PendingJudgement>,
     pub(crate) target: Bytes,
@@ -305,7 +305,7 @@ impl State {
         self.target - committed
     }
 
-    pub(crate) fn pair(&mut self, from: Option<&str>, to: &str) -> &mut Pair {
+    pub(crate) fn pair(&mut self, from: Option<&str>, to: &str) -> &mut PairHistory {
         let name = (from.map(str::to_owned), to.to_owned());
         self.pairs.entry(name).or_default()
     }

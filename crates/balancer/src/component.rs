@@ -8,8 +8,8 @@ use hugeleaf_balance::{Benefit, OrderResult, Component, Counters, Estimate, Gran
 use hugeleaf_units::Bytes;
 
 use crate::process::ProcessSeen;
-use crate::rules::Member;
-use crate::server::{Counts, ServerState};
+use crate::rules::BalancedServer;
+use crate::server::{CacheCounts, ServerState};
 use hugeleaf_ask::QueryError;
 use hugeleaf_host::ProgramId;
 
@@ -29,7 +29,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const UNUSED: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct WorkerReport {
     pub seen: Option<(Duration, ServerState, Option<ProcessSeen>)>,
     pub trouble: Option<String>,
     /// Result of an order's call.
@@ -51,7 +51,7 @@ pub(crate) struct Ordered {
 
 /// Next action after an observation of an order.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum NextAction {
     Wait,
     Over(OrderResult),
     /// Its memory was not returned, so it may use this size again.
@@ -59,11 +59,11 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) struct ServerComponent {
-    pub member: Member,
+    pub member: BalancedServer,
     pub granule: Granule,
     every: Duration,
     counters: Counters,
-    counted: Option<(Duration, Counts)>,
+    counted: Option<(Duration, CacheCounts)>,
     pub seen: Option<(Duration, ServerState)>,
     pub process: Option<ProcessSeen>,
     /// True if its process was found at the last observation.
@@ -85,7 +85,7 @@ pub(crate) struct ServerComponent {
 }
 
 impl ServerComponent {
-    pub fn new(member: Member, granule: Granule, every: Duration) -> ServerComponent {
+    pub fn new(member: BalancedServer, granule: Granule, every: Duration) -> ServerComponent {
         let counters = Counters::new(granule, member.miss.as_secs_f64());
         ServerComponent {
             member,
@@ -111,7 +111,7 @@ impl ServerComponent {
     }
 
     /// Applies a report of its thread. Returns the new process's id if the process changed.
-    pub fn observe(&mut self, report: &Report, now: Duration) -> Option<ProgramId> {
+    pub fn observe(&mut self, report: &WorkerReport, now: Duration) -> Option<ProgramId> {
         self.trouble.clone_from(&report.trouble);
         let (at, look, process) = report.seen.as_ref()?;
         if self.seen.as_ref().is_some_and(|(last, _)| last == at) {
@@ -379,25 +379,25 @@ impl ServerComponent {
         });
     }
 
-    pub fn outcome(&mut self, report: &Report, now: Duration) -> Outcome {
+    pub fn outcome(&mut self, report: &WorkerReport, now: Duration) -> NextAction {
         let (Some(order), Some((at, look))) = (self.order.clone(), self.seen.clone()) else {
-            return Outcome::Wait;
+            return NextAction::Wait;
         };
         let said = report.answer.as_ref().filter(|(id, _)| *id == order.id);
         let Some((_, answer)) = said.filter(|_| at > order.since) else {
-            return Outcome::Wait;
+            return NextAction::Wait;
         };
         if let Some((size, since)) = order.back {
             return self.came_back(&order, size, &look, now.saturating_sub(since));
         }
         match answer {
             Err(error) if !error.timed_out => {
-                return Outcome::Over(OrderResult::Refused {
+                return NextAction::Over(OrderResult::Refused {
                     why: error.what.clone(),
                 });
             }
             // Without an answer it may still make the change.
-            Err(_) if look.size == order.before => return Outcome::Wait,
+            Err(_) if look.size == order.before => return NextAction::Wait,
             _ => {}
         }
         let waited = now.saturating_sub(order.since);
@@ -406,7 +406,7 @@ impl ServerComponent {
             OperationKind::Shrink => look.size <= order.goal,
         };
         if look.busy.is_some() || (!has_changed && waited < GRACE) {
-            return Outcome::Wait;
+            return NextAction::Wait;
         }
         if order.kind == OperationKind::Grow {
             return self.over(look.size);
@@ -420,13 +420,13 @@ impl ServerComponent {
             return over;
         }
         match waited < self.member.kind.returns {
-            true => Outcome::Wait,
-            false => Outcome::SetBack(self.still_held(&order)),
+            true => NextAction::Wait,
+            false => NextAction::SetBack(self.still_held(&order)),
         }
     }
 
-    fn over(&self, size: Bytes) -> Outcome {
-        Outcome::Over(OrderResult::Resized {
+    fn over(&self, size: Bytes) -> NextAction {
+        NextAction::Over(OrderResult::Resized {
             now_bytes: size,
             measured_bytes: self.measured(),
         })
@@ -456,15 +456,15 @@ impl ServerComponent {
         (order.goal + kept).min(order.before)
     }
 
-    fn came_back(&self, order: &Ordered, size: Bytes, look: &ServerState, waited: Duration) -> Outcome {
+    fn came_back(&self, order: &Ordered, size: Bytes, look: &ServerState, waited: Duration) -> NextAction {
         if look.size != size && waited < GRACE {
-            return Outcome::Wait;
+            return NextAction::Wait;
         }
         if look.size < order.before {
             return self.over(look.size);
         }
         let held = self.resident().unwrap_or_default() - self.overhead;
-        Outcome::Over(OrderResult::Refused {
+        NextAction::Over(OrderResult::Refused {
             why: format!(
                 "it was set to {} but still held {held} after {:.0} s, and was set back to {}",
                 order.goal,
@@ -489,7 +489,7 @@ mod tests {
         let slope = |used: fn(Bytes) -> Bytes| {
             let granule = Granule::new(mib(8)).unwrap();
             let mut part = ServerComponent::new(member.clone(), granule, Duration::from_secs(1));
-            let mut counts = Counts::default();
+            let mut counts = CacheCounts::default();
             for second in 0..60 {
                 counts.operations += 1000;
                 counts.misses += 500;
@@ -500,9 +500,9 @@ mod tests {
                     counts: Some(counts),
                     ..ServerState::default()
                 };
-                let report = Report {
+                let report = WorkerReport {
                     seen: Some((Duration::from_secs(second), look, None)),
-                    ..Report::default()
+                    ..WorkerReport::default()
                 };
                 part.observe(&report, Duration::from_secs(second));
             }

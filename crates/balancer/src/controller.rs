@@ -13,7 +13,7 @@ use hugeleaf_balance::{
 };
 use hugeleaf_units::Bytes;
 
-use crate::component::{Ordered, Outcome, ServerComponent, Report};
+use crate::component::{Ordered, NextAction, ServerComponent, WorkerReport};
 use crate::rules::{BalanceAction, Target};
 use crate::status::{BalanceStatus, ComponentStatus};
 use hugeleaf_host::ProgramId;
@@ -38,7 +38,7 @@ pub struct HostState {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct ResizeCommand {
     pub part: usize,
     pub id: u64,
     pub to: Bytes,
@@ -56,7 +56,7 @@ pub struct LogEvent {
 
 #[derive(Debug, Default, PartialEq)]
 pub struct StepOutput {
-    pub commands: Vec<Command>,
+    pub commands: Vec<ResizeCommand>,
     pub promote: Vec<ProgramId>,
     pub said: Vec<LogEvent>,
 }
@@ -139,7 +139,7 @@ impl Controller {
         self.target.target = target;
     }
 
-    pub fn step(&mut self, reports: &[Report], around: &HostState, now: Duration) -> StepOutput {
+    pub fn step(&mut self, reports: &[WorkerReport], around: &HostState, now: Duration) -> StepOutput {
         self.scans = self.scans.saturating_add(1);
         let mut done = StepOutput::default();
         let mut fresh = vec![false; self.parts.len()];
@@ -152,7 +152,7 @@ impl Controller {
                     part.size().unwrap_or_default()
                 );
                 done.said
-                    .push(said(&self.target.name, &part.member.name, "problem", text));
+                    .push(log_event(&self.target.name, &part.member.name, "problem", text));
             }
         }
         self.answers(reports, now, &mut done);
@@ -181,7 +181,7 @@ impl Controller {
                 continue;
             };
             let to = look.size.max(part.member.least);
-            done.commands.push(Command {
+            done.commands.push(ResizeCommand {
                 part: index,
                 id: ID,
                 to,
@@ -190,12 +190,12 @@ impl Controller {
             if self.given_limits.insert(index) {
                 let text = format!("it has no limit: setting a limit of {to}");
                 done.said
-                    .push(said(&self.target.name, &part.member.name, "balance", text));
+                    .push(log_event(&self.target.name, &part.member.name, "balance", text));
             }
         }
     }
 
-    fn answers(&mut self, reports: &[Report], now: Duration, done: &mut StepOutput) {
+    fn answers(&mut self, reports: &[WorkerReport], now: Duration, done: &mut StepOutput) {
         let target = self.target.name.clone();
         for (index, report) in reports.iter().enumerate() {
             let Some(part) = self.parts.get_mut(index) else {
@@ -205,19 +205,19 @@ impl Controller {
                 continue;
             };
             match part.outcome(report, now) {
-                Outcome::Wait => {}
-                Outcome::SetBack(size) => {
+                NextAction::Wait => {}
+                NextAction::SetBack(size) => {
                     if let Some(order) = &mut part.order {
                         order.back = Some((size, now));
                     }
-                    done.commands.push(Command {
+                    done.commands.push(ResizeCommand {
                         part: index,
                         id: order.id,
                         to: size,
                         shrinks: false,
                     });
                 }
-                Outcome::Over(came) => {
+                NextAction::Over(came) => {
                     part.order = None;
                     learn(&self.settings, &mut self.state, order.id, &came, now);
                     if order.kind == OperationKind::Grow {
@@ -359,7 +359,7 @@ impl Controller {
             done.said
                 .extend(moves.iter().zip(&lines).map(|(one, line)| {
                     let text = format!("would resize {line}");
-                    said(&self.target.name, &one.order.component, "balance", text)
+                    log_event(&self.target.name, &one.order.component, "balance", text)
                 }));
         }
         self.would = lines;
@@ -371,7 +371,7 @@ impl Controller {
         let Some(index) = self.parts.iter().position(is_it) else {
             return;
         };
-        let mut line = said(
+        let mut line = log_event(
             &self.target.name,
             &order.component,
             "balance",
@@ -389,7 +389,7 @@ impl Controller {
             back: None,
         };
         self.parts[index].begin(ordered, now);
-        done.commands.push(Command {
+        done.commands.push(ResizeCommand {
             part: index,
             id: one.id,
             to: order.goal,
@@ -423,7 +423,7 @@ impl Controller {
         for (name, why) in &now_apart {
             if !self.apart.contains_key(name) {
                 done.said
-                    .push(said(&self.target.name, name, "problem", why.clone()));
+                    .push(log_event(&self.target.name, name, "problem", why.clone()));
             }
         }
         for name in self
@@ -433,7 +433,7 @@ impl Controller {
         {
             let text = "resized again".to_owned();
             done.said
-                .push(said(&self.target.name, name, "resolved", text));
+                .push(log_event(&self.target.name, name, "resolved", text));
         }
         self.apart = now_apart;
         self.tell_trouble(done);
@@ -453,7 +453,7 @@ impl Controller {
         for (name, text) in &troubled {
             if !self.troubled.contains_key(name) {
                 done.said
-                    .push(said(&self.target.name, name, "problem", text.clone()));
+                    .push(log_event(&self.target.name, name, "problem", text.clone()));
             }
         }
         self.troubled = troubled;
@@ -530,7 +530,7 @@ impl Controller {
     }
 }
 
-fn said(target: &str, component: &str, what: &'static str, text: String) -> LogEvent {
+fn log_event(target: &str, component: &str, what: &'static str, text: String) -> LogEvent {
     LogEvent {
         what,
         name: format!("{target}/{component}"),
@@ -568,6 +568,6 @@ fn outcome_said(target: &str, part: &ServerComponent, order: &Ordered, came: &Or
     };
     LogEvent {
         bytes: Some(order.before.max(order.goal) - order.before.min(order.goal)),
-        ..said(target, &part.member.name, what, text)
+        ..log_event(target, &part.member.name, what, text)
     }
 }

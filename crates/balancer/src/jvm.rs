@@ -13,7 +13,7 @@ use hugeleaf_sys::{Pid, Deadline, confine, run_for_output};
 use hugeleaf_units::Bytes;
 
 use crate::process::named;
-use crate::server::{Counts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{CacheCounts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::QueryError;
 
 /// Interval between readings of its flags.
@@ -38,16 +38,16 @@ pub(crate) const KIND: ServerKind = ServerKind {
         "" => Err("the address is empty".into()),
         name => Ok(name.to_owned()),
     },
-    observe: |opening| Box::new(Reader::new(opening)),
+    observe: |opening| Box::new(JvmReader::new(opening)),
     open: |opening| {
         Box::new(Jvm {
-            reader: Reader::new(opening),
+            reader: JvmReader::new(opening),
         })
     },
 };
 
 /// Reads its state. The only command that it sends is `VM.flags`.
-struct Reader {
+struct JvmReader {
     root: Root,
     address: String,
     /// The flags, with their process and the time of the request.
@@ -56,7 +56,7 @@ struct Reader {
 
 /// Sets its size.
 struct Jvm {
-    reader: Reader,
+    reader: JvmReader,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -118,9 +118,9 @@ fn jcmd(pid: Pid, words: &[&str], question: Deadline<'_>) -> Result<String, Quer
     }
 }
 
-impl Reader {
-    fn new(opening: &Opening) -> Reader {
-        Reader {
+impl JvmReader {
+    fn new(opening: &Opening) -> JvmReader {
+        JvmReader {
             root: opening.root.clone(),
             address: opening.address.trim().to_owned(),
             flags: None,
@@ -161,11 +161,11 @@ impl Reader {
     }
 
     /// Returns the processor times of all its threads and of its collector threads, in ticks.
-    fn times(&self, pid: Pid) -> Result<Counts, QueryError> {
+    fn times(&self, pid: Pid) -> Result<CacheCounts, QueryError> {
         let folder = format!("proc/{pid}/task");
         let tasks = self.root.list(&folder).known().cloned();
         let tasks = tasks.ok_or_else(|| QueryError::new(format!("process {pid} has ended")))?;
-        let mut counts = Counts::default();
+        let mut counts = CacheCounts::default();
         for task in tasks {
             let stat = self.root.parse(format!("{folder}/{task}/stat"), parse_stat);
             let Some(stat) = stat.known() else { continue };
@@ -215,7 +215,7 @@ fn is_collector(name: &str) -> bool {
     })
 }
 
-impl Observer for Reader {
+impl Observer for JvmReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let pid = self.pid()?;
         let counts = self.times(pid)?;

@@ -15,7 +15,7 @@
 mod component;
 mod controller;
 mod jvm;
-mod kinds;
+mod server_kinds;
 mod mariadb;
 mod memcached;
 mod owner;
@@ -23,7 +23,7 @@ mod postgresql;
 mod process;
 mod redis;
 mod rules;
-mod run;
+mod target_loop;
 mod server;
 mod status;
 #[cfg(test)]
@@ -32,8 +32,8 @@ mod worker;
 
 pub use controller::{Controller, LogEvent};
 pub use hugeleaf_balance::{ResizeOperation, View};
-pub use kinds::{KINDS, kind_named};
-pub use rules::{BalanceAction, Member, PagePreference, Target, WrittenTarget};
-pub use run::{Run, run};
+pub use server_kinds::{KINDS, kind_named};
+pub use rules::{BalanceAction, BalancedServer, PagePreference, Target, WrittenTarget};
+pub use target_loop::{Run, run};
 pub use server::{Observer, Opening, Server, ServerKind};
 pub use status::{BalanceStatus, ComponentStatus};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::mysql::{Address, Connection, Reading};
+use hugeleaf_ask::mysql::{MysqlAddress, MysqlConnection, ShowConnection};
 use hugeleaf_sys::{Pid, Deadline, open_regular, read_at_most};
 use hugeleaf_units::Bytes;
 
-use crate::server::{Counts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{CacheCounts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
 
 /// Resize step of the pool on servers without a chunk size (MariaDB from 10.11.12 on).
 const EXTENT: Bytes = Bytes::from_mib(8);
@@ -29,32 +29,32 @@ pub(crate) const KIND: ServerKind = ServerKind {
     evicts: false,
     returns: Duration::from_secs(45),
     check: |address| {
-        let address = Address::parse(address)?;
+        let address = MysqlAddress::parse(address)?;
         Ok(address.place().to_string())
     },
-    observe: |opening| Box::new(Reader::new(opening)),
+    observe: |opening| Box::new(MariadbReader::new(opening)),
     open: |opening| {
         Box::new(MariaDb {
-            reader: Reader::new(opening),
+            reader: MariadbReader::new(opening),
         })
     },
 };
 
 /// Reads its state. Its connection sends `SHOW` statements only.
-struct Reader {
-    address: Result<Address, String>,
-    connection: Option<Reading>,
+struct MariadbReader {
+    address: Result<MysqlAddress, String>,
+    connection: Option<ShowConnection>,
 }
 
 /// Sets its size.
 struct MariaDb {
-    reader: Reader,
+    reader: MariadbReader,
 }
 
-impl Reader {
-    fn new(opening: &Opening) -> Reader {
-        Reader {
-            address: Address::parse(&opening.address),
+impl MariadbReader {
+    fn new(opening: &Opening) -> MariadbReader {
+        MariadbReader {
+            address: MysqlAddress::parse(&opening.address),
             connection: None,
         }
     }
@@ -62,7 +62,7 @@ impl Reader {
     /// Opens a connection of one of the kinds.
     fn connect<T>(
         &self,
-        open: fn(&Address, Deadline<'_>) -> Result<T, QueryError>,
+        open: fn(&MysqlAddress, Deadline<'_>) -> Result<T, QueryError>,
         question: Deadline<'_>,
     ) -> Result<T, QueryError> {
         let address = self.address.as_ref();
@@ -82,7 +82,7 @@ impl Reader {
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.connect(Reading::open, question)?,
+            None => self.connect(ShowConnection::open, question)?,
         };
         let rows = connection.show(shown, question)?.into_iter();
         self.connection = Some(connection);
@@ -161,7 +161,7 @@ fn look_of(variables: &Pairs, status: &Pairs) -> Result<ServerState, QueryError>
         ceiling: ceiling.map(Bytes),
         used: used(variables, status, size),
         unmaps: true,
-        counts: Some(Counts {
+        counts: Some(CacheCounts {
             operations: status.must("Innodb_buffer_pool_read_requests")?,
             misses: reads,
         }),
@@ -199,7 +199,7 @@ fn is_under_way(text: &str) -> bool {
     !text.trim().is_empty() && !over.iter().any(|word| text.contains(word))
 }
 
-impl Observer for Reader {
+impl Observer for MariadbReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let question = Deadline::new(PATIENCE);
         let variables = self.pairs(VARIABLES, question)?;
@@ -218,7 +218,7 @@ impl Server for MariaDb {
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         let question = Deadline::new(RESIZE);
         self.await_free_pages(to, question)?;
-        let mut connection = self.reader.connect(Connection::open, question)?;
+        let mut connection = self.reader.connect(MysqlConnection::open, question)?;
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
         connection.query(&query, question)?;
         connection.close(question);

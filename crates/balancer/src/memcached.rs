@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hugeleaf_sys::{Pid, Deadline};
 
-use self::connection::{Connection, Reading, Topic};
-use crate::server::{Counts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use self::connection::{MemcachedConnection, StatsConnection, Topic};
+use crate::server::{CacheCounts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{Endpoint, QueryError};
 
 /// Unit of the limit, and size of the pages that move between classes.
@@ -32,28 +32,28 @@ pub(crate) const KIND: ServerKind = ServerKind {
     evicts: true,
     returns: Duration::from_secs(45),
     check: |address| Endpoint::parse(address, PORT).map(|place| place.to_string()),
-    observe: |opening| Box::new(Reader::new(opening)),
+    observe: |opening| Box::new(MemcachedReader::new(opening)),
     open: |opening| {
         Box::new(Memcached {
-            reader: Reader::new(opening),
+            reader: MemcachedReader::new(opening),
         })
     },
 };
 
 /// Reads its state. Its connection sends `stats` only.
-struct Reader {
+struct MemcachedReader {
     place: Result<Endpoint, String>,
-    connection: Option<Reading>,
+    connection: Option<StatsConnection>,
 }
 
 /// Sets its size.
 struct Memcached {
-    reader: Reader,
+    reader: MemcachedReader,
 }
 
-impl Reader {
-    fn new(opening: &Opening) -> Reader {
-        Reader {
+impl MemcachedReader {
+    fn new(opening: &Opening) -> MemcachedReader {
+        MemcachedReader {
             place: Endpoint::parse(&opening.address, PORT),
             connection: None,
         }
@@ -68,7 +68,7 @@ impl Reader {
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => Reading::open(self.place()?, question)?,
+            None => StatsConnection::open(self.place()?, question)?,
         };
         let lines = connection.stats(topic, question)?;
         self.connection = Some(connection);
@@ -107,7 +107,7 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
     Some((class, Bytes(slabs.number("total_malloced").ok()?)))
 }
 
-impl Observer for Reader {
+impl Observer for MemcachedReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let question = Deadline::new(PATIENCE);
         let stats = self.stats(Topic::General, question)?;
@@ -118,7 +118,7 @@ impl Observer for Reader {
             size: Bytes(stats.number("limit_maxbytes")?),
             granule: UNIT,
             used: Some(Bytes(held)),
-            counts: Some(Counts {
+            counts: Some(CacheCounts {
                 operations: hits.saturating_add(misses),
                 misses,
             }),
@@ -135,7 +135,7 @@ impl Server for Memcached {
 
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         let question = Deadline::new(PATIENCE);
-        let mut connection = Connection::open(self.reader.place()?, question)?;
+        let mut connection = MemcachedConnection::open(self.reader.place()?, question)?;
         let command = format!("cache_memlimit {}", to.get() / UNIT.get());
         match connection.order(&command, question)?.as_str() {
             "OK" => Ok(()),
@@ -147,7 +147,7 @@ impl Server for Memcached {
         let question = Deadline::new(PATIENCE);
         let stats = self.reader.stats(Topic::General, question)?;
         let limit = Bytes(stats.number("limit_maxbytes")?);
-        let mut connection = Connection::open(self.reader.place()?, question)?;
+        let mut connection = MemcachedConnection::open(self.reader.place()?, question)?;
         for _ in 0..MOVED_AT_ONCE {
             let slabs = self.reader.stats(Topic::Slabs, question)?;
             let Some((class, held)) = largest_class(&slabs) else {
@@ -179,14 +179,14 @@ mod connection {
     use hugeleaf_sys::Deadline;
 
     /// Can send any command.
-    pub(super) struct Connection(Transport);
+    pub(super) struct MemcachedConnection(Transport);
 
-    impl Connection {
+    impl MemcachedConnection {
         pub(super) fn open(
             place: &Endpoint,
             question: Deadline<'_>,
-        ) -> Result<Connection, QueryError> {
-            Transport::connect(place, question).map(Connection)
+        ) -> Result<MemcachedConnection, QueryError> {
+            Transport::connect(place, question).map(MemcachedConnection)
         }
 
         /// Sends a command with an answer of one line.
@@ -234,11 +234,11 @@ mod connection {
     }
 
     /// Can send `stats` only.
-    pub(super) struct Reading(Connection);
+    pub(super) struct StatsConnection(MemcachedConnection);
 
-    impl Reading {
-        pub(super) fn open(place: &Endpoint, question: Deadline<'_>) -> Result<Reading, QueryError> {
-            Connection::open(place, question).map(Reading)
+    impl StatsConnection {
+        pub(super) fn open(place: &Endpoint, question: Deadline<'_>) -> Result<StatsConnection, QueryError> {
+            MemcachedConnection::open(place, question).map(StatsConnection)
         }
 
         pub(super) fn stats(

@@ -16,14 +16,14 @@ const MOST: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Limits {
+struct OwnerLimits {
     owner: Bytes,
     /// Limits that the balancer requested since the owner's last change, oldest first. Without an answer in time the server may
     /// still set a later one, so all of them are kept from the observed one on.
     ours: Vec<Bytes>,
 }
 
-impl Limits {
+impl OwnerLimits {
     fn observe(&mut self, limit: Bytes) {
         if let Some(at) = self.ours.iter().position(|ours| *ours == limit) {
             self.ours.drain(..at);
@@ -50,7 +50,7 @@ pub(crate) struct OwnersLimit {
     /// Folder of the files; `None` to keep no file.
     folder: Option<PathBuf>,
     /// The server's run that was observed last.
-    current: Option<(String, Limits)>,
+    current: Option<(String, OwnerLimits)>,
     written: Option<PathBuf>,
 }
 
@@ -67,7 +67,7 @@ impl OwnersLimit {
     pub(crate) fn observe(&mut self, run: &str, limit: Bytes) -> Bytes {
         let known = self.current.take().filter(|(of, _)| of == run);
         let known = known.map(|(_, limits)| limits).or_else(|| self.read(run));
-        let mut limits = known.unwrap_or_else(|| Limits {
+        let mut limits = known.unwrap_or_else(|| OwnerLimits {
             owner: limit,
             ours: Vec::new(),
         });
@@ -109,7 +109,7 @@ impl OwnersLimit {
         Some(folder.join(format!("limit-{run}.toml")))
     }
 
-    fn read(&self, run: &str) -> Option<Limits> {
+    fn read(&self, run: &str) -> Option<OwnerLimits> {
         let file = open_regular(&self.path(run)?).ok()?;
         let text = String::from_utf8(read_at_most(&file, LONGEST).ok()?).ok()?;
         toml::from_str(&text).ok()
@@ -124,14 +124,14 @@ mod tests {
         Bytes::from_mib(n)
     }
 
-    fn limits(owner: u64, ours: &[u64]) -> Limits {
-        Limits {
+    fn limits(owner: u64, ours: &[u64]) -> OwnerLimits {
+        OwnerLimits {
             owner: mib(owner),
             ours: ours.iter().copied().map(mib).collect(),
         }
     }
 
-    fn seen(mut limits: Limits, limit: u64) -> Limits {
+    fn seen(mut limits: OwnerLimits, limit: u64) -> OwnerLimits {
         limits.observe(mib(limit));
         limits
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::postgres::{Address, Connection, Host};
+use hugeleaf_ask::postgres::{PostgresAddress, PostgresConnection, Host};
 use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
@@ -22,7 +22,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     evicts: false,
     returns: Duration::from_secs(45),
     check: |address| {
-        let address = Address::parse(address)?;
+        let address = PostgresAddress::parse(address)?;
         let hosts = address.hosts.iter().map(|host| match host {
             Host::Tcp(name) | Host::Unix(name) => name.as_str(),
         });
@@ -31,29 +31,29 @@ pub(crate) const KIND: ServerKind = ServerKind {
             false => Ok(format!("host={}", hosts.collect::<Vec<_>>().join(","))),
         }
     },
-    observe: |opening| Box::new(Reader::new(opening)),
+    observe: |opening| Box::new(PostgresqlReader::new(opening)),
     open: |opening| {
         Box::new(PostgreSql {
-            reader: Reader::new(opening),
+            reader: PostgresqlReader::new(opening),
         })
     },
 };
 
 /// Reads its size. The only statement that it sends is [`BUFFERS`].
-struct Reader {
-    address: Result<Address, &'static str>,
-    connection: Option<Connection>,
+struct PostgresqlReader {
+    address: Result<PostgresAddress, &'static str>,
+    connection: Option<PostgresConnection>,
 }
 
 /// Refuses every size.
 struct PostgreSql {
-    reader: Reader,
+    reader: PostgresqlReader,
 }
 
-impl Reader {
-    fn new(opening: &Opening) -> Reader {
-        Reader {
-            address: Address::parse(&opening.address),
+impl PostgresqlReader {
+    fn new(opening: &Opening) -> PostgresqlReader {
+        PostgresqlReader {
+            address: PostgresAddress::parse(&opening.address),
             connection: None,
         }
     }
@@ -61,7 +61,7 @@ impl Reader {
 
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
-impl Observer for Reader {
+impl Observer for PostgresqlReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let question = Deadline::new(PATIENCE);
         // After an error it reconnects.
@@ -70,7 +70,7 @@ impl Observer for Reader {
             None => {
                 let address = self.address.as_ref();
                 let address = address.map_err(|why| QueryError::new(*why))?;
-                Connection::open(address, question)?
+                PostgresConnection::open(address, question)?
             }
         };
         let text = connection.query(BUFFERS, question)?;

@@ -11,7 +11,7 @@ use hugeleaf_sys::{Pid, Deadline};
 use hugeleaf_units::Bytes;
 
 use crate::owner::OwnersLimit;
-use crate::server::{Counts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{CacheCounts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
 use hugeleaf_ask::{QueryError, redis};
 
 /// Divisor for the room above the memory in use, if writes fail at the limit.
@@ -28,18 +28,18 @@ pub(crate) const KIND: ServerKind = ServerKind {
     is_shared: false,
     evicts: true,
     returns: Duration::from_secs(45),
-    check: |address| redis::Address::parse(address).map(|address| address.place.to_string()),
-    observe: |opening| Box::new(Reader::new(opening)),
+    check: |address| redis::RedisAddress::parse(address).map(|address| address.place.to_string()),
+    observe: |opening| Box::new(RedisReader::new(opening)),
     open: |opening| {
         Box::new(Redis {
-            reader: Reader::new(opening),
+            reader: RedisReader::new(opening),
         })
     },
 };
 
 /// Reads its state. Its connection sends no other command.
-struct Reader {
-    address: Result<redis::Address, String>,
+struct RedisReader {
+    address: Result<redis::RedisAddress, String>,
     set_limit: bool,
     below_limit: bool,
     owner: OwnersLimit,
@@ -48,13 +48,13 @@ struct Reader {
 
 /// Sets its size.
 struct Redis {
-    reader: Reader,
+    reader: RedisReader,
 }
 
-impl Reader {
-    fn new(opening: &Opening) -> Reader {
-        Reader {
-            address: redis::Address::parse(&opening.address),
+impl RedisReader {
+    fn new(opening: &Opening) -> RedisReader {
+        RedisReader {
+            address: redis::RedisAddress::parse(&opening.address),
             set_limit: opening.set_limit,
             below_limit: opening.below_limit,
             owner: OwnersLimit::new(opening.folder.clone()),
@@ -62,13 +62,13 @@ impl Reader {
         }
     }
 
-    fn address(&self) -> Result<&redis::Address, QueryError> {
+    fn address(&self) -> Result<&redis::RedisAddress, QueryError> {
         let address = self.address.as_ref();
         address.map_err(|e| QueryError::new(e.clone()))
     }
 }
 
-impl Observer for Reader {
+impl Observer for RedisReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let question = Deadline::new(PATIENCE);
         let mut connection = match self.connection.take() {
@@ -77,7 +77,7 @@ impl Observer for Reader {
         };
         let info = connection.info(None, question)?;
         self.connection = Some(connection);
-        let info = Info(info);
+        let info = ServerInfo(info);
         let run = info.0.get("run_id").unwrap_or_default();
         let owners = self.owner.observe(run, Bytes(info.number("maxmemory")?));
         let binds = if self.below_limit {
@@ -85,13 +85,13 @@ impl Observer for Reader {
         } else {
             owners
         };
-        info.look(self.set_limit, binds)
+        info.server_state(self.set_limit, binds)
     }
 }
 
 impl Redis {
     fn ask(&self, words: &[&str], question: Deadline<'_>) -> Result<(), QueryError> {
-        let mut connection = redis::Connection::open(self.reader.address()?, question)?;
+        let mut connection = redis::RedisConnection::open(self.reader.address()?, question)?;
         connection.command(words, question).map(drop)
     }
 
@@ -103,9 +103,9 @@ impl Redis {
     }
 }
 
-struct Info(redis::Info);
+struct ServerInfo(redis::RedisInfo);
 
-impl Info {
+impl ServerInfo {
     fn number(&self, name: &str) -> Result<u64, QueryError> {
         let number = self.0.number(name);
         number.map_err(|e| QueryError::new(format!("{e}; check that it is Redis: redis-cli info")))
@@ -123,7 +123,7 @@ impl Info {
     }
 
     /// `owners` is the owner's limit; 0 if it does not bind.
-    fn look(&self, set_limit: bool, owners: Bytes) -> Result<ServerState, QueryError> {
+    fn server_state(&self, set_limit: bool, owners: Bytes) -> Result<ServerState, QueryError> {
         let (limit, used) = (self.number("maxmemory")?, self.number("used_memory")?);
         let policy = self.0.get("maxmemory_policy").unwrap_or_default();
         let (hits, misses) = (
@@ -149,7 +149,7 @@ impl Info {
             is_unlimited: limit == 0 && set_limit,
             floor,
             used: Some(Bytes(used)),
-            counts: Some(Counts {
+            counts: Some(CacheCounts {
                 operations: hits.saturating_add(misses),
                 misses,
             }),
@@ -197,8 +197,8 @@ mod tests {
 
     fn look(policy: &str, change: (&str, &str), set_limit: bool) -> ServerState {
         let text = INFO.replace("POLICY", policy).replace(change.0, change.1);
-        Info(redis::Info::parse(&text))
-            .look(set_limit, Bytes(850))
+        ServerInfo(redis::RedisInfo::parse(&text))
+            .server_state(set_limit, Bytes(850))
             .unwrap()
     }
 
@@ -306,7 +306,7 @@ mod tests {
     fn the_floor_follows_the_owner() {
         let sim = Sim::start();
         let new = || Redis {
-            reader: Reader::new(&sim.opening()),
+            reader: RedisReader::new(&sim.opening()),
         };
         let mut server = new();
         assert_eq!(floor(&mut server.reader), Bytes(900));
@@ -318,7 +318,7 @@ mod tests {
         // A new balancer does not take the other's limit for the owner's, and neither does a watching one.
         let mut server = new();
         assert_eq!(floor(&mut server.reader), Bytes(5000));
-        assert_eq!(floor(&mut Reader::new(&sim.opening())), Bytes(5000));
+        assert_eq!(floor(&mut RedisReader::new(&sim.opening())), Bytes(5000));
         sim.set(2000);
         assert_eq!(floor(&mut server.reader), Bytes(2000));
         // The owner restarts it with another limit, and with the one that the balancer set.
@@ -340,7 +340,7 @@ mod tests {
             ..sim.opening()
         };
         let mut server = Redis {
-            reader: Reader::new(&opening),
+            reader: RedisReader::new(&opening),
         };
         let error = server.resize(Bytes(9000)).unwrap_err();
         assert!(error.what.contains("cannot record the limit"), "{error}");

@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, parse_time};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use crate::kinds::{KINDS, kind_named};
+use crate::server_kinds::{KINDS, kind_named};
 use crate::server::ServerKind;
 use hugeleaf_units::deserialize::{checked, time};
 
@@ -41,11 +41,11 @@ pub struct Target {
     pub every: Duration,
     pub pages: PagePreference,
     /// The servers; at least one.
-    pub components: Vec<Member>,
+    pub components: Vec<BalancedServer>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Member {
+pub struct BalancedServer {
     /// Name, unique in this target.
     pub name: String,
     pub kind: &'static ServerKind,
@@ -121,9 +121,9 @@ fn usual_every() -> Spanned<Time> {
     Spanned::new(0..0, Time(Duration::from_secs(2)))
 }
 
-pub type Wrong = (Range<usize>, String);
+pub type SpannedError = (Range<usize>, String);
 
-fn size(written: &Spanned<String>) -> Result<Bytes, Wrong> {
+fn size(written: &Spanned<String>) -> Result<Bytes, SpannedError> {
     let bytes = written.as_ref().parse::<Bytes>();
     match bytes.map_err(|e| (written.span(), e.to_string()))? {
         Bytes::ZERO => Err((written.span(), "must be above 0, as in \"256M\"".into())),
@@ -138,7 +138,7 @@ fn evict_per_hour(
     written: Option<&Spanned<String>>,
     kind: &ServerKind,
     most: Bytes,
-) -> Result<Bytes, Wrong> {
+) -> Result<Bytes, SpannedError> {
     let Some(written) = written else {
         return Ok(Bytes(most.get() / EVICTED_PART));
     };
@@ -153,7 +153,7 @@ fn evict_per_hour(
     bytes.map_err(|e| (written.span(), e.to_string()))
 }
 
-fn name(written: &Spanned<String>) -> Result<String, Wrong> {
+fn name(written: &Spanned<String>) -> Result<String, SpannedError> {
     let text = written.as_ref();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     match !text.is_empty() && text.len() <= 64 && text.chars().all(is_name) {
@@ -170,7 +170,7 @@ impl WrittenTarget {
     ///
     /// # Errors
     /// The place of a wrong value, and the reason.
-    pub fn resolve(self, span: Range<usize>) -> Result<Target, Wrong> {
+    pub fn resolve(self, span: Range<usize>) -> Result<Target, SpannedError> {
         let target = size(&self.target)?;
         let every = self.every.as_ref().0;
         if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&every) {
@@ -211,7 +211,7 @@ impl WrittenTarget {
 }
 
 impl WrittenMember {
-    fn resolve(self) -> Result<Member, Wrong> {
+    fn resolve(self) -> Result<BalancedServer, SpannedError> {
         let name = name(&self.name)?;
         let Some(kind) = kind_named(self.kind.as_ref()) else {
             let all: Vec<&str> = KINDS.iter().flat_map(|kind| kind.names).copied().collect();
@@ -233,7 +233,7 @@ impl WrittenMember {
             let what = format!("'{name}': least ({least}) is more than most ({most})");
             return Err((self.most.span(), what));
         }
-        Ok(Member {
+        Ok(BalancedServer {
             name,
             kind,
             address: self.address.into_inner(),

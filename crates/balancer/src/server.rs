@@ -52,7 +52,7 @@ pub struct ServerState {
     /// because pages of its size that were never written to take in what was moved (tested: MariaDB 10.11.19).
     pub unmaps: bool,
     /// Its counters since its start.
-    pub counts: Option<Counts>,
+    pub counts: Option<CacheCounts>,
     /// Activity that conflicts with a resize.
     pub busy: Option<String>,
     pub fixed: Option<String>,
@@ -63,7 +63,7 @@ pub struct ServerState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct CacheCounts {
     pub operations: u64,
     pub misses: u64,
 }

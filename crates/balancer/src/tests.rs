@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use crate::component::Report;
-use crate::controller::{Command, Controller, StepOutput, HostState};
-use crate::kinds::{KINDS, kind_named};
+use crate::component::WorkerReport;
+use crate::controller::{ResizeCommand, Controller, StepOutput, HostState};
+use crate::server_kinds::{KINDS, kind_named};
 use crate::process::ProcessSeen;
-use crate::rules::{BalanceAction, Member, PagePreference, Target};
-use crate::server::{Counts, ServerState, Observer, Server};
-use crate::worker::{Held, Worker};
+use crate::rules::{BalanceAction, BalancedServer, PagePreference, Target};
+use crate::server::{CacheCounts, ServerState, Observer, Server};
+use crate::worker::{ServerAccess, Worker};
 use hugeleaf_ask::QueryError;
 use hugeleaf_host::ProgramId;
 use hugeleaf_testkit::until;
@@ -43,12 +43,12 @@ struct Sim {
     held: Bytes,
     overhead: Bytes,
     load: u64,
-    counts: Counts,
+    counts: CacheCounts,
     process: ProgramId,
     floor: Bytes,
     limits: Vec<(String, Bytes)>,
     late: Option<(u64, Bytes)>,
-    report: Report,
+    report: WorkerReport,
     /// Pages in use, for [`Manner::Paged`].
     data: Bytes,
 }
@@ -65,7 +65,7 @@ impl Sim {
             held: mib(size),
             overhead: mib(40),
             load,
-            counts: Counts::default(),
+            counts: CacheCounts::default(),
             process: ProgramId {
                 pid: u32::try_from(load).unwrap(),
                 start_ticks: 1,
@@ -73,7 +73,7 @@ impl Sim {
             floor: Bytes::ZERO,
             limits: Vec::new(),
             late: None,
-            report: Report::default(),
+            report: WorkerReport::default(),
             data: mib(size - KEPT / 2),
         }
     }
@@ -126,7 +126,7 @@ impl Sim {
         self.report.seen = Some((Duration::from_secs(now), look, Some(process)));
     }
 
-    fn obey(&mut self, command: &Command, now: u64) {
+    fn obey(&mut self, command: &ResizeCommand, now: u64) {
         let answer = match self.manner {
             Manner::Willing => {
                 (self.size, self.held) = (command.to, command.to);
@@ -167,8 +167,8 @@ struct World {
     most: Bytes,
 }
 
-pub(super) fn member(name: &str, kind: &str) -> Member {
-    Member {
+pub(super) fn member(name: &str, kind: &str) -> BalancedServer {
+    BalancedServer {
         name: name.into(),
         kind: kind_named(kind).unwrap(),
         address: String::new(),
@@ -213,7 +213,7 @@ impl World {
     fn second(&mut self) -> StepOutput {
         self.now += 1;
         self.sims.iter_mut().for_each(|sim| sim.pass(self.now));
-        let reports: Vec<Report> = self.sims.iter().map(|sim| sim.report.clone()).collect();
+        let reports: Vec<WorkerReport> = self.sims.iter().map(|sim| sim.report.clone()).collect();
         let now = Duration::from_secs(self.now);
         let done = self.core.step(&reports, &self.around, now);
         for command in &done.commands {
@@ -376,7 +376,7 @@ fn floors_above_the_target_leave_nobody_starving() {
 fn evictions_are_announced_and_bounded_by_the_hour() {
     let mut world = World::new();
     for member in &mut world.target.components {
-        *member = Member {
+        *member = BalancedServer {
             evict_per_hour: mib(64),
             ..self::member(&member.name, "redis")
         };
@@ -450,7 +450,7 @@ fn one_that_restarts_in_a_move_is_a_new_one() {
     let b = world.sim("b");
     let more = mib(512) - b.size;
     (b.size, b.held, b.process.start_ticks) = (mib(512), mib(512), 77);
-    b.counts = Counts::default();
+    b.counts = CacheCounts::default();
     // This exceeds the target until other memory is freed.
     let most = world.most;
     world.most = resident + more;
@@ -686,9 +686,9 @@ fn a_limit_is_set_by_an_order_and_never_by_a_look() {
             is_unlimited: true,
             ..ServerState::default()
         };
-        let report = Report {
+        let report = WorkerReport {
             seen: Some((Duration::from_secs(1), look, None)),
-            ..Report::default()
+            ..WorkerReport::default()
         };
         let done = core.step(&[report], &HostState::default(), Duration::from_secs(1));
         let orders: Vec<Bytes> = done.commands.iter().map(|command| command.to).collect();
@@ -699,10 +699,10 @@ fn a_limit_is_set_by_an_order_and_never_by_a_look() {
 #[test]
 fn a_server_that_hangs_holds_up_nobody() {
     let began = Instant::now();
-    let hangs = Worker::run(Held::Server(Box::new(Hangs)), began, |_| None).unwrap();
-    let answers = Worker::run(Held::Server(Box::new(Answers(mib(1)))), began, |_| None).unwrap();
+    let hangs = Worker::run(ServerAccess::Server(Box::new(Hangs)), began, |_| None).unwrap();
+    let answers = Worker::run(ServerAccess::Server(Box::new(Answers(mib(1)))), began, |_| None).unwrap();
     for _ in 0..1000 {
-        hangs.look();
+        hangs.request_observation();
         hangs.resize(1, mib(2), true);
     }
     answers.resize(7, mib(3), false);
@@ -728,19 +728,19 @@ impl Observer for Faulty {
 #[test]
 fn a_fault_in_a_servers_thread_is_told_and_it_goes_on() {
     let worker = Worker::run(
-        Held::Observer(Box::new(Faulty(false))),
+        ServerAccess::Observer(Box::new(Faulty(false))),
         Instant::now(),
         |_| None,
     )
     .unwrap();
-    worker.look();
+    worker.request_observation();
     until("its fault is told, or it has gone on", || {
-        worker.look();
+        worker.request_observation();
         let report = worker.report();
         report.trouble.is_some() || report.seen.is_some()
     });
     until("it goes on", || {
-        worker.look();
+        worker.request_observation();
         worker.report().seen.is_some()
     });
     assert_eq!(worker.report().trouble, None);

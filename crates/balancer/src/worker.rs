@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use hugeleaf_host::Root;
 
-use crate::component::Report;
+use crate::component::WorkerReport;
 use crate::process::{find, see};
-use crate::rules::Member;
+use crate::rules::BalancedServer;
 use crate::server::{Observer, Opening, Server};
 use hugeleaf_units::Bytes;
-use hugeleaf_units::fault::{FAULT, caught};
+use hugeleaf_units::panic::{FAULT, caught};
 
 /// Next work of the thread: at most one of each, so that work does not accumulate while it hangs.
 #[derive(Debug, Default)]
@@ -22,45 +22,45 @@ struct Slot {
     resize: Option<(u64, Bytes)>,
     returns: bool,
     end: bool,
-    report: Report,
+    report: WorkerReport,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WorkerState {
     slot: Mutex<Slot>,
     called: Condvar,
 }
 
-impl Shared {
+impl WorkerState {
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A thread's access to its server.
-pub(crate) enum Held {
+pub(crate) enum ServerAccess {
     Observer(Box<dyn Observer>),
     Server(Box<dyn Server>),
 }
 
-impl Held {
+impl ServerAccess {
     fn observer(&mut self) -> &mut dyn Observer {
         match self {
-            Held::Observer(observer) => observer.as_mut(),
-            Held::Server(server) => server.observer(),
+            ServerAccess::Observer(observer) => observer.as_mut(),
+            ServerAccess::Server(server) => server.observer(),
         }
     }
 }
 
 /// A server's thread. After a drop it ends with its current call.
 pub(crate) struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
 }
 
 impl Worker {
     /// Starts a thread. A watched server has only an observer, which cannot change it.
     pub fn start(
-        member: &Member,
+        member: &BalancedServer,
         root: &Root,
         folder: &Path,
         acts: bool,
@@ -74,8 +74,8 @@ impl Worker {
             below_limit: member.below_limit,
         };
         let server = match acts {
-            true => Held::Server((member.kind.open)(&opening)),
-            false => Held::Observer((member.kind.observe)(&opening)),
+            true => ServerAccess::Server((member.kind.open)(&opening)),
+            false => ServerAccess::Observer((member.kind.observe)(&opening)),
         };
         let (names, is_shared) = (member.kind.processes, member.kind.is_shared);
         let root = root.clone();
@@ -85,13 +85,13 @@ impl Worker {
     }
 
     pub(crate) fn run(
-        mut server: Held,
+        mut server: ServerAccess,
         began: Instant,
         process: impl Fn(Option<hugeleaf_sys::Pid>) -> Option<crate::process::ProcessSeen>
         + Send
         + 'static,
     ) -> std::io::Result<Worker> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(WorkerState::default());
         let its = Arc::downgrade(&shared);
         std::thread::Builder::new()
             .name("hugeleaf-server".into())
@@ -106,7 +106,7 @@ impl Worker {
         Ok(Worker { shared })
     }
 
-    pub fn look(&self) {
+    pub fn request_observation(&self) {
         self.shared.slot().look = true;
         self.shared.called.notify_all();
     }
@@ -119,7 +119,7 @@ impl Worker {
         self.shared.called.notify_all();
     }
 
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> WorkerReport {
         self.shared.slot().report.clone()
     }
 
@@ -135,12 +135,12 @@ impl Drop for Worker {
     }
 }
 
-struct Work {
+struct WorkItem {
     resize: Option<(u64, Bytes)>,
     returns: bool,
 }
 
-fn next(shared: &Weak<Shared>) -> Option<Work> {
+fn next(shared: &Weak<WorkerState>) -> Option<WorkItem> {
     let shared = shared.upgrade()?;
     let slot = shared.slot();
     let is_idle = |slot: &mut Slot| !slot.look && slot.resize.is_none() && !slot.end;
@@ -150,21 +150,21 @@ fn next(shared: &Weak<Shared>) -> Option<Work> {
         return None;
     }
     slot.look = false;
-    Some(Work {
+    Some(WorkItem {
         resize: slot.resize.take(),
         returns: slot.returns,
     })
 }
 
 fn step(
-    server: &mut Held,
-    shared: &Weak<Shared>,
-    work: &Work,
+    server: &mut ServerAccess,
+    shared: &Weak<WorkerState>,
+    work: &WorkItem,
     began: Instant,
     process: &dyn Fn(Option<hugeleaf_sys::Pid>) -> Option<crate::process::ProcessSeen>,
 ) {
     let mut answer = None;
-    if let Held::Server(server) = server {
+    if let ServerAccess::Server(server) = server {
         answer = work.resize.map(|(id, to)| (id, server.resize(to)));
         if work.returns && work.resize.is_none() {
             // Its answer is not needed, because returned memory is measured.

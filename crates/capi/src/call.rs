@@ -128,20 +128,20 @@ const STATUS_TEXTS: [(hl_status, &CStr); 22] = [
 
 /// A failed call, before conversion to numbers and text.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct CallFailure {
     pub(super) status: hl_status,
     pub(super) errno: i32,
     pub(super) what: String,
     pub(super) next: String,
 }
 
-impl Failure {
+impl CallFailure {
     pub(super) fn new(
         status: hl_status,
         what: impl Into<String>,
         next: impl Into<String>,
-    ) -> Failure {
-        Failure {
+    ) -> CallFailure {
+        CallFailure {
             status,
             errno: 0,
             what: what.into(),
@@ -149,26 +149,26 @@ impl Failure {
         }
     }
 
-    pub(super) fn invalid(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure::new(HL_INVALID, what, next)
+    pub(super) fn invalid(what: impl Into<String>, next: impl Into<String>) -> CallFailure {
+        CallFailure::new(HL_INVALID, what, next)
     }
 
-    fn null(name: &str) -> Failure {
-        Failure::invalid(format!("{name} is NULL"), "see hugeleaf.h")
+    fn null(name: &str) -> CallFailure {
+        CallFailure::invalid(format!("{name} is NULL"), "see hugeleaf.h")
     }
 
-    fn panic(payload: &(dyn Any + Send)) -> Failure {
+    fn panic(payload: &(dyn Any + Send)) -> CallFailure {
         let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref()) {
             (Some(text), _) => (*text).to_owned(),
             (None, Some(text)) => String::clone(text),
             (None, None) => "panic without a message".to_owned(),
         };
-        Failure::new(HL_PANIC, text, "report it, with the output on stderr")
+        CallFailure::new(HL_PANIC, text, "report it, with the output on stderr")
     }
 }
 
-impl From<MemoryError> for Failure {
-    fn from(error: MemoryError) -> Failure {
+impl From<MemoryError> for CallFailure {
+    fn from(error: MemoryError) -> CallFailure {
         let status = match &error {
             MemoryError::Empty
             | MemoryError::NotAMultiple { .. }
@@ -190,7 +190,7 @@ impl From<MemoryError> for Failure {
             MemoryError::Sys(error) => error.errno.raw_os_error(),
             _ => 0,
         };
-        Failure {
+        CallFailure {
             status,
             errno,
             what: error.to_string(),
@@ -202,12 +202,12 @@ impl From<MemoryError> for Failure {
 /// Runs a call. Catches panics and writes the failure to `error` if it is given.
 pub(super) fn guard(
     error: Option<&mut MaybeUninit<hl_error>>,
-    body: impl FnOnce() -> Result<(), Failure>,
+    body: impl FnOnce() -> Result<(), CallFailure>,
 ) -> hl_status {
     let outcome = catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|payload| Err(Failure::panic(payload.as_ref())));
+        .unwrap_or_else(|payload| Err(CallFailure::panic(payload.as_ref())));
     let failure = match outcome {
-        Ok(()) => Failure::new(HL_OK, "", ""),
+        Ok(()) => CallFailure::new(HL_OK, "", ""),
         Err(failure) => failure,
     };
     if let Some(error) = error {
@@ -226,7 +226,7 @@ pub(super) fn answer<T>(
     error: Option<&mut MaybeUninit<hl_error>>,
     to: Option<&mut MaybeUninit<T>>,
     name: &str,
-    body: impl FnOnce() -> Result<T, Failure>,
+    body: impl FnOnce() -> Result<T, CallFailure>,
 ) -> hl_status {
     guard(error, || {
         let to = given(to, name)?;
@@ -240,7 +240,7 @@ pub(super) fn call_on<T>(
     error: Option<&mut MaybeUninit<hl_error>>,
     object: Option<T>,
     name: &str,
-    body: impl FnOnce(T) -> Result<(), Failure>,
+    body: impl FnOnce(T) -> Result<(), CallFailure>,
 ) -> hl_status {
     guard(error, || body(given(object, name)?))
 }
@@ -291,14 +291,14 @@ pub(super) fn text<const ROOM: usize>(text: &str) -> [c_char; ROOM] {
 }
 
 /// Refuses NULL for an object or the place of a result.
-pub(super) fn given<T>(pointer: Option<T>, name: &str) -> Result<T, Failure> {
-    pointer.ok_or_else(|| Failure::null(name))
+pub(super) fn given<T>(pointer: Option<T>, name: &str) -> Result<T, CallFailure> {
+    pointer.ok_or_else(|| CallFailure::null(name))
 }
 
 /// Refuses NULL for an output pointer.
-pub(super) fn check_out<T>(to: *const T, name: &str) -> Result<(), Failure> {
+pub(super) fn check_out<T>(to: *const T, name: &str) -> Result<(), CallFailure> {
     match to.is_null() {
-        true => Err(Failure::null(name)),
+        true => Err(CallFailure::null(name)),
         false => Ok(()),
     }
 }
@@ -312,16 +312,16 @@ pub(super) unsafe fn array<'a, T>(
     count: usize,
     most: usize,
     name: &str,
-) -> Result<&'a [T], Failure> {
+) -> Result<&'a [T], CallFailure> {
     if count > most {
-        return Err(Failure::invalid(
+        return Err(CallFailure::invalid(
             format!("{count} {name} exceed the maximum of {most}"),
             "pass the number of elements in the array",
         ));
     }
     match (count, pointer.is_null()) {
         (0, _) => Ok(&[]),
-        (_, true) => Err(Failure::null(name)),
+        (_, true) => Err(CallFailure::null(name)),
         // SAFETY: by this function's contract.
         (_, false) => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
     }
@@ -337,7 +337,7 @@ pub(super) unsafe fn fill<T>(
     room: *mut usize,
     name: &str,
     values: impl ExactSizeIterator<Item = T>,
-) -> Result<(), Failure> {
+) -> Result<(), CallFailure> {
     check_out(room, "count")?;
     // SAFETY: not NULL, so it is the caller's own by this function's contract.
     let had = unsafe { room.read() };
@@ -352,7 +352,7 @@ pub(super) unsafe fn fill<T>(
         unsafe { array.add(at).write(value) };
     }
     match there_are > had {
-        true => Err(Failure::new(
+        true => Err(CallFailure::new(
             HL_MORE,
             format!("{there_are} {name}, room for {had}"),
             "call again with a larger array; with a count of 0 the call returns the number",
@@ -366,23 +366,23 @@ pub(super) unsafe fn fill<T>(
 /// # Safety
 /// `pointer` is NULL, or points to bytes that end in 0, which no code changes while the result
 /// lives.
-pub(super) unsafe fn text_of<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
+pub(super) unsafe fn text_of<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, CallFailure> {
     check_out(pointer, name)?;
     // SAFETY: by this function's contract.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str()
-        .map_err(|_| Failure::invalid(format!("{name} is not valid UTF-8"), "use ASCII"))
+        .map_err(|_| CallFailure::invalid(format!("{name} is not valid UTF-8"), "use ASCII"))
 }
 
 /// Parses a ladder of the caller.
 ///
 /// # Safety
 /// As [`text_of`].
-pub(super) unsafe fn ladder_of(pointer: *const c_char) -> Result<Ladder, Failure> {
+pub(super) unsafe fn ladder_of(pointer: *const c_char) -> Result<Ladder, CallFailure> {
     // SAFETY: by this function's contract.
     let text = unsafe { text_of(pointer, "ladder") }?;
     text.parse().map_err(|e: ParseError| {
-        Failure::invalid(e.to_string(), "write sizes from large to small: 1G,2M")
+        CallFailure::invalid(e.to_string(), "write sizes from large to small: 1G,2M")
     })
 }
 
@@ -391,13 +391,13 @@ pub(super) unsafe fn ladder_of(pointer: *const c_char) -> Result<Ladder, Failure
 /// # Safety
 /// The type holds integers, raw pointers and `Option`s of functions only, has no gaps between its
 /// fields, and starts with its size as a `usize`.
-pub(super) unsafe trait Options: Sized + Copy {}
+pub(super) unsafe trait SizedOptions: Sized + Copy {}
 
 /// Reads options from an older or a newer header: missing fields are 0, unknown ones must be 0.
 ///
 /// # Safety
 /// `pointer` is NULL, or points to a `usize`, and that number of bytes in total is readable there.
-pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Failure> {
+pub(super) unsafe fn options_of<T: SizedOptions>(pointer: *const T) -> Result<T, CallFailure> {
     // SAFETY: by this function's contract; a first field of its size is at the start.
     let size = *given(unsafe { pointer.cast::<usize>().as_ref() }, "options")?;
     let known = size_of::<T>();
@@ -405,7 +405,7 @@ pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Fail
     // A forgotten size is 0 or arbitrary; no structure of this library grows to this.
     let most = known * 16;
     if size < least || size > most {
-        return Err(Failure::invalid(
+        return Err(CallFailure::invalid(
             format!("options.size is {size}"),
             "set it to sizeof(the structure)",
         ));
@@ -413,7 +413,7 @@ pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Fail
     // SAFETY: the caller has `size` bytes there.
     let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size) };
     if bytes.iter().skip(known).any(|byte| *byte != 0) {
-        return Err(Failure::invalid(
+        return Err(CallFailure::invalid(
             format!("options of {size} bytes, this library knows only {known}"),
             "use a newer library, or leave the newer fields 0",
         ));
@@ -428,7 +428,7 @@ pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Fail
 }
 
 /// Duplicates the caller's socket; the caller's descriptor is unchanged.
-pub(super) fn socket_of(descriptor: i32) -> Result<UnixStream, Failure> {
+pub(super) fn socket_of(descriptor: i32) -> Result<UnixStream, CallFailure> {
     let copy = hugeleaf_sys::duplicate_raw(descriptor).map_err(MemoryError::from)?;
     Ok(UnixStream::from(copy))
 }
@@ -437,7 +437,7 @@ pub(super) fn socket_of(descriptor: i32) -> Result<UnixStream, Failure> {
 ///
 /// # Safety
 /// As [`text_of`].
-pub(super) unsafe fn inherited(line: *const c_char) -> Result<Handle, Failure> {
+pub(super) unsafe fn inherited(line: *const c_char) -> Result<Handle, CallFailure> {
     // SAFETY: by this function's contract.
     let line = unsafe { text_of(line, "line") }?;
     Ok(Handle::from_inherited(line)?)
@@ -464,7 +464,7 @@ mod tests {
         }
     }
 
-    fn call(error: &mut hl_error, body: impl FnOnce() -> Result<(), Failure>) -> hl_status {
+    fn call(error: &mut hl_error, body: impl FnOnce() -> Result<(), CallFailure>) -> hl_status {
         let mut written = MaybeUninit::new(*error);
         let status = guard(Some(&mut written), body);
         // SAFETY: it was initialised before the call.
@@ -498,9 +498,9 @@ mod tests {
         two: u64,
     }
     // SAFETY: integers alone, without gaps, the size first.
-    unsafe impl Options for Sample {}
+    unsafe impl SizedOptions for Sample {}
 
-    fn sample(size: usize, newer: u64) -> Result<(u64, u64), Failure> {
+    fn sample(size: usize, newer: u64) -> Result<(u64, u64), CallFailure> {
         let given = [size as u64, 11, 22, newer];
         // SAFETY: four words; `size` is at most that many bytes, or is refused.
         let read = unsafe { options_of(given.as_ptr().cast::<Sample>()) };

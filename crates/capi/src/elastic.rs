@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::call::{self, Failure, Options, answer, call_on};
+use super::call::{self, CallFailure, SizedOptions, answer, call_on};
 use super::{hl_error, hl_extent, hl_handle, hl_kind, hl_status};
 use hugeleaf::{
     Bytes, Component, ComponentInfo, Elastic, ElasticError, ElasticOptions, Granule, Handle, Info,
@@ -69,7 +69,7 @@ pub struct hl_elastic_options {
 }
 
 // SAFETY: integers and raw pointers, in an order that leaves no gaps, the size first.
-unsafe impl Options for hl_elastic_options {}
+unsafe impl SizedOptions for hl_elastic_options {}
 
 /// Memory on pages of one size and kind.
 #[repr(C)]
@@ -193,12 +193,12 @@ impl From<Recovered> for hl_recovered {
     }
 }
 
-impl From<ElasticError> for Failure {
-    fn from(error: ElasticError) -> Failure {
+impl From<ElasticError> for CallFailure {
+    fn from(error: ElasticError) -> CallFailure {
         use ElasticError as E;
         use hl_status::*;
         let status = match &error {
-            E::Memory(memory) => return Failure::from(MemoryError::clone(memory)),
+            E::Memory(memory) => return CallFailure::from(MemoryError::clone(memory)),
             E::NotHeld { .. } | E::Stale { .. } | E::DuplicateGranule { .. } | E::HeldByOther { .. } => {
                 HL_NOT_HELD
             }
@@ -225,9 +225,9 @@ impl From<ElasticError> for Failure {
             E::ReturnPending { error, .. } => error.errno.raw_os_error(),
             _ => 0,
         };
-        Failure {
+        CallFailure {
             errno,
-            ..Failure::new(status, error.to_string(), error.next())
+            ..CallFailure::new(status, error.to_string(), error.next())
         }
     }
 }
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn hl_elastic_new(
 ///
 /// # Safety
 /// `options` is NULL or as the header requires.
-unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOptions, Failure> {
+unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOptions, CallFailure> {
     // SAFETY: by this function's contract, as for the two below.
     let given = unsafe { call::options_of(options) }?;
     // SAFETY: as above.
@@ -264,7 +264,7 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
     let granule = match given.granule_bytes {
         0 => None,
         bytes => Some(PageSize::new(Bytes(bytes)).map_err(|_| {
-            Failure::invalid(
+            CallFailure::invalid(
                 format!("granule_bytes is {bytes}"),
                 "set it to a power of two, or to 0 for the ladder's first size",
             )
@@ -397,7 +397,7 @@ unsafe fn read_names(
     elastic: &hl_elastic,
     from: *const hl_granule,
     count: usize,
-) -> Result<Vec<Granule>, Failure> {
+) -> Result<Vec<Granule>, CallFailure> {
     let all = elastic.0.max().get() / elastic.0.granule().bytes().get();
     let all = usize::try_from(all).unwrap_or(usize::MAX);
     // SAFETY: by this function's contract.

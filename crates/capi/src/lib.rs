@@ -39,7 +39,7 @@ pub use sqlite::*;
 
 use std::ffi::{c_char, c_void};
 
-use call::Failure;
+use call::CallFailure;
 use hugeleaf::{Extent, NodePolicy, PageKind, Sharing, FallbackReason};
 
 /// Kind of pages.
@@ -186,11 +186,11 @@ pub extern "C" fn hl_version() -> *const c_char {
 }
 
 /// Converts `HL_PRIVATE` or `HL_SHARED`.
-fn sharing_of(number: u32) -> Result<Sharing, Failure> {
+fn sharing_of(number: u32) -> Result<Sharing, CallFailure> {
     match number {
         HL_PRIVATE => Ok(Sharing::Private),
         HL_SHARED => Ok(Sharing::Shared),
-        other => Err(Failure::invalid(
+        other => Err(CallFailure::invalid(
             format!("sharing is {other}"),
             "use HL_PRIVATE or HL_SHARED",
         )),
@@ -204,7 +204,7 @@ const MOST_NODES: usize = 1 << 10;
 ///
 /// # Safety
 /// `nodes` is NULL, or points to `count` numbers.
-unsafe fn nodes_of(policy: u32, nodes: *const u32, count: usize) -> Result<NodePolicy, Failure> {
+unsafe fn nodes_of(policy: u32, nodes: *const u32, count: usize) -> Result<NodePolicy, CallFailure> {
     // SAFETY: by this function's contract.
     let list = unsafe { call::array(nodes, count, MOST_NODES, "nodes") }?.to_vec();
     let named = !list.is_empty();
@@ -213,15 +213,15 @@ unsafe fn nodes_of(policy: u32, nodes: *const u32, count: usize) -> Result<NodeP
         (HL_NODES_LOCAL, false) => Ok(NodePolicy::Local),
         (HL_NODES_BIND, true) => Ok(NodePolicy::Bind(list)),
         (HL_NODES_INTERLEAVE, true) => Ok(NodePolicy::Interleave(list)),
-        (HL_NODES_BIND | HL_NODES_INTERLEAVE, false) => Err(Failure::invalid(
+        (HL_NODES_BIND | HL_NODES_INTERLEAVE, false) => Err(CallFailure::invalid(
             "node_policy requires nodes, and none are given",
             "set nodes and node_count",
         )),
-        (HL_NODES_INHERIT | HL_NODES_LOCAL, true) => Err(Failure::invalid(
+        (HL_NODES_INHERIT | HL_NODES_LOCAL, true) => Err(CallFailure::invalid(
             "nodes are given, and node_policy takes none",
             "use HL_NODES_BIND or HL_NODES_INTERLEAVE",
         )),
-        (other, _) => Err(Failure::invalid(
+        (other, _) => Err(CallFailure::invalid(
             format!("node_policy is {other}"),
             "use one of HL_NODES_…",
         )),

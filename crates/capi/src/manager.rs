@@ -14,7 +14,7 @@ use hugeleaf::balance::{
 };
 use hugeleaf::{Bytes, Granule, Managed, Manager, Running};
 
-use super::call::{self, Failure, HL_TEXT, Options, answer, call_on};
+use super::call::{self, CallFailure, HL_TEXT, SizedOptions, answer, call_on};
 use super::elastic::{HL_NAME, hl_component, hl_elastic, hl_granule};
 use super::{hl_error, hl_status};
 
@@ -66,7 +66,7 @@ pub struct hl_managed {
 }
 
 // SAFETY: integers, raw pointers and functions, in an order that leaves no gaps, the size first.
-unsafe impl Options for hl_managed {}
+unsafe impl SizedOptions for hl_managed {}
 
 /// A component implemented in C, with its functions.
 struct FromC {
@@ -157,7 +157,7 @@ pub extern "C" fn hl_manager_start(
         let every = match every_seconds {
             0.0 => Duration::from_secs(1),
             seconds => Duration::try_from_secs_f64(seconds).map_err(|e| {
-                Failure::invalid(
+                CallFailure::invalid(
                     format!("every_seconds: {e}"),
                     "set it to 0, or to at least 0.001 seconds",
                 )
@@ -166,7 +166,7 @@ pub extern "C" fn hl_manager_start(
         let manager = Manager::new(elastic.share(), Settings::in_process())?;
         let started = manager.start(every.max(Duration::from_millis(1)));
         let running = started.map_err(|e| {
-            Failure::new(
+            CallFailure::new(
                 hl_status::HL_SYSTEM,
                 format!("cannot start a thread: {e}"),
                 "raise the limits on processes (ulimit -u, pids.max of the cgroup)",
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn hl_manager_components(
         unsafe { call::fill(components, count, "components", lines) }?;
         match failed {
             None => Ok(()),
-            Some(why) => Err(Failure::new(
+            Some(why) => Err(CallFailure::new(
                 hl_status::HL_SYSTEM,
                 why,
                 "fix the cause; memory is unchanged meanwhile",
@@ -411,10 +411,10 @@ pub extern "C" fn hl_ghost_benefit(
     answer(error, benefit, "benefit", || {
         let ghost = call::given(ghost, "ghost")?;
         let elapsed = Duration::try_from_secs_f64(elapsed_seconds)
-            .map_err(|e| Failure::invalid(format!("elapsed_seconds: {e}"), "seconds, 0 or more"))?;
+            .map_err(|e| CallFailure::invalid(format!("elapsed_seconds: {e}"), "seconds, 0 or more"))?;
         if !(seconds_per_miss.is_finite() && seconds_per_miss >= 0.0) {
             let what = format!("seconds_per_miss is {seconds_per_miss}");
-            return Err(Failure::invalid(what, "seconds, 0 or more"));
+            return Err(CallFailure::invalid(what, "seconds, 0 or more"));
         }
         ghost.0.pass(elapsed);
         Ok(ghost.0.benefit(granule_items, seconds_per_miss).into())

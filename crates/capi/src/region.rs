@@ -7,7 +7,7 @@
 use std::ffi::{CString, c_char, c_void};
 use std::mem::MaybeUninit;
 
-use super::call::{self, Failure, Options, answer, call_on};
+use super::call::{self, CallFailure, SizedOptions, answer, call_on};
 use super::{hl_error, hl_extent, hl_progress, hl_status};
 use hugeleaf::{Bytes, Handle, Region, RegionOptions};
 
@@ -23,10 +23,10 @@ pub struct hl_handle {
 }
 
 impl hl_handle {
-    pub(super) fn inheritable(handle: Handle) -> Result<*mut hl_handle, Failure> {
+    pub(super) fn inheritable(handle: Handle) -> Result<*mut hl_handle, CallFailure> {
         let line = handle.inheritable()?;
         let line = CString::new(line)
-            .map_err(|_| Failure::new(hl_status::HL_PANIC, "line contains a 0", "report it"))?;
+            .map_err(|_| CallFailure::new(hl_status::HL_PANIC, "line contains a 0", "report it"))?;
         Ok(call::hand_out(hl_handle {
             line,
             _handle: handle,
@@ -69,7 +69,7 @@ pub struct hl_region_options {
 
 // SAFETY: integers, raw pointers and an optional function, in an order that leaves no gaps, the
 // size first.
-unsafe impl Options for hl_region_options {}
+unsafe impl SizedOptions for hl_region_options {}
 
 /// Reads the options.
 ///
@@ -77,7 +77,7 @@ unsafe impl Options for hl_region_options {}
 /// `options` is NULL or as the header requires.
 unsafe fn read_options(
     options: *const hl_region_options,
-) -> Result<(RegionOptions, hl_region_options), Failure> {
+) -> Result<(RegionOptions, hl_region_options), CallFailure> {
     // SAFETY: by this function's contract, as for the two below.
     let given = unsafe { call::options_of(options) }?;
     // SAFETY: as above.

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use hugeleaf::Bytes;
 use hugeleaf_sqlite::{Api, InstallError, Installed, install};
 
-use super::call::{self, Failure, Options, guard};
+use super::call::{self, CallFailure, SizedOptions, guard};
 use super::{hl_error, hl_status};
 
 /// A function of any type; the library casts it to its actual type before a call.
@@ -38,15 +38,15 @@ pub struct hl_sqlite_options {
 }
 
 // SAFETY: integers, raw pointers and optional functions, in an order that leaves no gaps, the size first.
-unsafe impl Options for hl_sqlite_options {}
+unsafe impl SizedOptions for hl_sqlite_options {}
 
 static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
 /// Returns the functions in the options.
-fn api(given: &hl_sqlite_options) -> Result<Api, Failure> {
+fn api(given: &hl_sqlite_options) -> Result<Api, CallFailure> {
     let address = |function: hl_function, name: &str| match function {
         Some(function) => Ok(function as *const c_void),
-        None => Err(Failure::invalid(
+        None => Err(CallFailure::invalid(
             format!("{name} is NULL"),
             format!("set it to (hl_function)sqlite3_{name}"),
         )),
@@ -56,17 +56,17 @@ fn api(given: &hl_sqlite_options) -> Result<Api, Failure> {
     let vfs_register = address(given.vfs_register, "vfs_register")?;
     // SAFETY: the header requires that these are SQLite's functions.
     let api = unsafe { Api::at(config, vfs_find, vfs_register) };
-    api.ok_or_else(|| Failure::invalid("a function is NULL", "see hugeleaf.h"))
+    api.ok_or_else(|| CallFailure::invalid("a function is NULL", "see hugeleaf.h"))
 }
 
-fn failure(error: InstallError) -> Failure {
+fn failure(error: InstallError) -> CallFailure {
     let text = error.to_string();
     let (text, next) = text.split_once(": ").unwrap_or((&text, "see the guide"));
     match error {
         InstallError::Elastic(error) => error.into(),
-        InstallError::TooSmall { .. } => Failure::invalid(text, next),
-        InstallError::Thread(_) => Failure::new(hl_status::HL_SYSTEM, text, next),
-        _ => Failure::invalid(text, next),
+        InstallError::TooSmall { .. } => CallFailure::invalid(text, next),
+        InstallError::Thread(_) => CallFailure::new(hl_status::HL_SYSTEM, text, next),
+        _ => CallFailure::invalid(text, next),
     }
 }
 
@@ -109,7 +109,7 @@ pub extern "C" fn hl_sqlite_set_target(
 ) -> hl_status {
     guard(error, || {
         let installed = INSTALLED.get().ok_or_else(|| {
-            Failure::invalid("the cache is not installed", "call hl_sqlite_install first")
+            CallFailure::invalid("the cache is not installed", "call hl_sqlite_install first")
         })?;
         match installed.set_target(Bytes(target_bytes)) {
             Some(set) => Ok(set.map(drop)?),

@@ -12,7 +12,7 @@ use hugeleaf_host::{
     Host, Process, ProcessError, ReadDetail, ReadError, Root, Target, TargetError, read_process,
 };
 use hugeleaf_plan::current_state::servers_here;
-use hugeleaf_report::page::{Page, View};
+use hugeleaf_report::page::{Page, TextOptions};
 use hugeleaf_report::screen::screen;
 use hugeleaf_sys::{Kernel, Pid, setcap_advice};
 use hugeleaf_verdict::check::wants;
@@ -192,9 +192,9 @@ impl Context {
     }
 
     /// Returns the view for a page; `all` shows all rows of long tables.
-    pub fn view(all: bool) -> View {
+    pub fn view(all: bool) -> TextOptions {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        View {
+        TextOptions {
             width: Context::width(),
             // NO_COLOR disables colour if it is set and not empty (no-color.org).
             colour: Context::is_terminal() && !no_colour,
@@ -205,7 +205,7 @@ impl Context {
     /// Prints an answer as JSON if requested, otherwise as a page.
     pub fn answer(
         &self,
-        view: View,
+        view: TextOptions,
         json: impl FnOnce() -> String,
         page: impl FnOnce() -> Page,
     ) -> Result<(), Failure> {
@@ -215,7 +215,7 @@ impl Context {
         }
     }
 
-    pub fn show(page: &Page, view: View) -> Result<(), Failure> {
+    pub fn show(page: &Page, view: TextOptions) -> Result<(), Failure> {
         Context::write(&page.text(view))
     }
 
@@ -287,25 +287,25 @@ pub fn print_stderr(lines: &str) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum CommandStatus {
     /// The command succeeded and the answer is positive.
     Good = 0,
     /// The command succeeded and the answer is negative.
     No = 1,
 }
 
-impl From<bool> for Status {
+impl From<bool> for CommandStatus {
     /// Maps true to [`Status::Good`].
-    fn from(is_good: bool) -> Status {
+    fn from(is_good: bool) -> CommandStatus {
         match is_good {
-            true => Status::Good,
-            false => Status::No,
+            true => CommandStatus::Good,
+            false => CommandStatus::No,
         }
     }
 }
 
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> ExitCode {
+impl From<CommandStatus> for ExitCode {
+    fn from(status: CommandStatus) -> ExitCode {
         ExitCode::from(status as u8)
     }
 }
@@ -318,24 +318,24 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn of(status: u8, what: impl Into<String>, next: impl Into<String>) -> Failure {
+    fn new(status: u8, what: impl Into<String>, next: impl Into<String>) -> Failure {
         let lines = hugeleaf_units::Failure::new(what, next);
         Failure { lines, status }
     }
 
     /// Returns a failure for wrong usage (exit status 2).
     pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure::of(2, what, next)
+        Failure::new(2, what, next)
     }
 
     /// Returns a failure for a missing precondition (exit status 3).
     pub fn missing(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure::of(3, what, next)
+        Failure::new(3, what, next)
     }
 
     /// Returns a failure for an attempt with a negative result (exit status 1).
     pub fn no(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure::of(1, what, next)
+        Failure::new(1, what, next)
     }
 
     #[must_use]

@@ -29,7 +29,7 @@ const LONGEST: u64 = 7 * 86_400;
 
 /// Layout of a bar, and the unit of its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub enum BarLayout {
     /// Any unit, shown as a percentage.
     Percent,
     /// Seconds; Ctrl-C ends them early.
@@ -43,17 +43,17 @@ pub enum Layout {
     Spinner,
 }
 
-impl Layout {
+impl BarLayout {
     const fn template(self) -> &'static str {
         match self {
-            Layout::Percent => "{wide_bar} {percent:>3} %  {msg}",
-            Layout::Seconds => "{msg} {bar:30} {pos}/{len} s; Ctrl-C ends it early",
-            Layout::Bytes => {
+            BarLayout::Percent => "{wide_bar} {percent:>3} %  {msg}",
+            BarLayout::Seconds => "{msg} {bar:30} {pos}/{len} s; Ctrl-C ends it early",
+            BarLayout::Bytes => {
                 "{prefix:14} {wide_bar} {binary_bytes:>11} / {binary_total_bytes} {eta:>4}"
             }
-            Layout::Step => "{prefix:<40} {bar:30} {percent:>3} %  {msg}",
-            Layout::Pairs => "{bar:20}  {msg}",
-            Layout::Spinner => "{spinner} {msg}",
+            BarLayout::Step => "{prefix:<40} {bar:30} {percent:>3} %  {msg}",
+            BarLayout::Pairs => "{bar:20}  {msg}",
+            BarLayout::Spinner => "{spinner} {msg}",
         }
     }
 }
@@ -66,9 +66,9 @@ pub struct Bar {
 }
 
 impl Bar {
-    pub fn new(layout: Layout, length: u64) -> Bar {
+    pub fn new(layout: BarLayout, length: u64) -> Bar {
         let is_drawn = is_drawable();
-        let is_at_once = is_drawn && layout != Layout::Spinner;
+        let is_at_once = is_drawn && layout != BarLayout::Spinner;
         let target = match is_at_once {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
@@ -105,7 +105,7 @@ impl Bar {
 
     /// Starts the progress of work of unknown length.
     pub fn spinner(message: &str) -> Bar {
-        let bar = Bar::new(Layout::Spinner, 0);
+        let bar = Bar::new(BarLayout::Spinner, 0);
         bar.set_message(message);
         bar
     }
@@ -205,8 +205,8 @@ fn period() -> Duration {
     named.unwrap_or(PERIOD)
 }
 
-fn line(layout: Layout, bar: &ProgressBar) -> String {
-    let state = State {
+fn line(layout: BarLayout, bar: &ProgressBar) -> String {
+    let state = BarState {
         layout,
         prefix: bar.prefix(),
         message: bar.message(),
@@ -218,8 +218,8 @@ fn line(layout: Layout, bar: &ProgressBar) -> String {
 }
 
 /// Values of a bar as a line of text shows them.
-struct State {
-    layout: Layout,
+struct BarState {
+    layout: BarLayout,
     prefix: String,
     message: String,
     done: u64,
@@ -228,21 +228,21 @@ struct State {
     estimate: u64,
 }
 
-impl State {
+impl BarState {
     /// Formats the work, its amount and the time left: `promoting, 1.2G of 3.1G, 20 s left`.
     fn in_words(&self) -> String {
         let (done, of) = (self.done, self.of);
         let amount = match self.layout {
             _ if of == 0 => None,
-            Layout::Bytes => Some(format!("{} of {}", Bytes(done), Bytes(of))),
-            Layout::Seconds => Some(format!("{done} of {of} s")),
-            Layout::Percent | Layout::Step => Some(format!("{} %", done.saturating_mul(100) / of)),
-            Layout::Pairs | Layout::Spinner => None,
+            BarLayout::Bytes => Some(format!("{} of {}", Bytes(done), Bytes(of))),
+            BarLayout::Seconds => Some(format!("{done} of {of} s")),
+            BarLayout::Percent | BarLayout::Step => Some(format!("{} %", done.saturating_mul(100) / of)),
+            BarLayout::Pairs | BarLayout::Spinner => None,
         };
         let left = match self.layout {
-            Layout::Seconds => of.saturating_sub(done),
-            Layout::Bytes | Layout::Percent | Layout::Step => self.estimate,
-            Layout::Pairs | Layout::Spinner => 0,
+            BarLayout::Seconds => of.saturating_sub(done),
+            BarLayout::Bytes | BarLayout::Percent | BarLayout::Step => self.estimate,
+            BarLayout::Pairs | BarLayout::Spinner => 0,
         };
         let left = (1..LONGEST).contains(&left).then(|| time_left(left));
         let names = [self.prefix.trim(), self.message.trim()].map(str::to_owned);
@@ -278,12 +278,12 @@ mod tests {
     #[test]
     fn the_templates_are_some() {
         for layout in [
-            Layout::Percent,
-            Layout::Seconds,
-            Layout::Bytes,
-            Layout::Step,
-            Layout::Pairs,
-            Layout::Spinner,
+            BarLayout::Percent,
+            BarLayout::Seconds,
+            BarLayout::Bytes,
+            BarLayout::Step,
+            BarLayout::Pairs,
+            BarLayout::Spinner,
         ] {
             let style = ProgressStyle::with_template(layout.template());
             assert!(style.is_ok(), "{layout:?}");
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_line_has_the_work_its_amount_and_the_time_left() {
         let says = |layout, [prefix, message]: [&str; 2], [done, of, estimate]: [u64; 3]| {
-            let state = State {
+            let state = BarState {
                 layout,
                 prefix: prefix.to_owned(),
                 message: message.to_owned(),
@@ -312,34 +312,34 @@ mod tests {
         };
         for (layout, texts, figures, line) in [
             (
-                Layout::Bytes,
+                BarLayout::Bytes,
                 ["promoting", ""],
                 [1 << 30, 3 << 30, 20],
                 "promoting, 1G of 3G, 20 s left",
             ),
             (
-                Layout::Seconds,
+                BarLayout::Seconds,
                 ["", "watching the pools"],
                 [500, 600, 0],
                 "watching the pools, 500 of 600 s, 1 min 40 s left",
             ),
-            (Layout::Percent, ["", "chase"], [1, 3, 0], "chase, 33 %"),
+            (BarLayout::Percent, ["", "chase"], [1, 3, 0], "chase, 33 %"),
             (
-                Layout::Step,
+                BarLayout::Step,
                 ["[5/5] prove", "8 pairs"],
                 [30, 60, 30],
                 "[5/5] prove, 8 pairs, 50 %, 30 s left",
             ),
             (
-                Layout::Pairs,
+                BarLayout::Pairs,
                 ["", "8 pairs, 5 s left"],
                 [5, 10, 9],
                 "8 pairs, 5 s left",
             ),
-            (Layout::Spinner, ["", "reading"], [0, 0, 0], "reading"),
-            (Layout::Bytes, ["", ""], [0, 0, 0], "working"),
+            (BarLayout::Spinner, ["", "reading"], [0, 0, 0], "reading"),
+            (BarLayout::Bytes, ["", ""], [0, 0, 0], "working"),
             (
-                Layout::Percent,
+                BarLayout::Percent,
                 ["", "stuck"],
                 [1, 100, u64::MAX],
                 "stuck, 1 %",

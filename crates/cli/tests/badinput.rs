@@ -176,7 +176,7 @@ fn a_process_in_a_pid_namespace_below() {
             "needs root and unshare(1)",
         );
     }
-    let mut child = crate::common::Running(
+    let mut child = crate::common::ChildGuard(
         std::process::Command::new("unshare")
             .args(["--pid", "--fork", "--kill-child", "sleep", "1000"])
             .stdin(std::process::Stdio::null())

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-use crate::common::{Running, good, not_run, refused, stderr, stdout};
+use crate::common::{ChildGuard, good, not_run, refused, stderr, stdout};
 use crate::guard::kit::{self, Guarding, Place};
 use hugeleaf_balancer::kind_named;
 use hugeleaf_balancer::{Opening, Server as Balanced};
@@ -16,7 +16,7 @@ use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::mariadb::{self, MariaDb};
 use hugeleaf_testkit::redis_server::{self, Redis};
-use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
+use hugeleaf_testkit::server::{ServerAccount, Server, as_account, folder_for};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_testkit::{facts, find_program, left_to_all};
 use hugeleaf_units::Bytes;
@@ -53,7 +53,7 @@ impl Memcached {
     }
 
     fn start_on(port: u16, program: &std::path::Path, mib: u32) -> Memcached {
-        let account = Account::first_of(&["memcache", "nobody"]);
+        let account = ServerAccount::first_of(&["memcache", "nobody"]);
         let folder = folder_for(account);
         let mut command = as_account(account, program, folder.path());
         command.args([
@@ -324,7 +324,7 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut balancer = Running(child);
+    let mut balancer = ChildGuard(child);
     let (mut db, mut cache) = (
         open("mariadb", &mariadb.address()),
         open("memcached", &memcached.address()),

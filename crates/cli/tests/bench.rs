@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{
-    Running, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, run, samples, stderr,
+    ChildGuard, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, run, samples, stderr,
     stdout, wait_until,
 };
 use crate::signals::catches;
@@ -271,7 +271,7 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-fn end_of(mut running: Running) -> Output {
+fn end_of(mut running: ChildGuard) -> Output {
     let status = running.0.wait().unwrap();
     let read = |pipe: Option<&mut dyn std::io::Read>| {
         let mut bytes = Vec::new();
@@ -310,7 +310,7 @@ fn an_interrupted_chase_says_so() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let running = Running(child);
+    let running = ChildGuard(child);
     // The test waits until the signal handlers are installed.
     wait_until("signals are caught", || {
         catches(running.0.id(), rustix::process::Signal::INT)

@@ -7,7 +7,7 @@ pub use hugeleaf_testkit::facts::children as children_of;
 pub use hugeleaf_testkit::host::{has_pool_in_use, has_surplus_pages};
 pub use hugeleaf_testkit::process::{holder, works, zombie};
 pub use hugeleaf_testkit::{
-    CommandOutput, NOBODY, Running, files_below, is_root, not_run, repository, until as wait_until,
+    CommandOutput, NOBODY, ChildGuard, files_below, is_root, not_run, repository, until as wait_until,
 };
 
 /// The program under test.
@@ -92,7 +92,7 @@ pub fn answered(output: &Output) -> String {
 
 /// Runs the binary to its end, in the environment of the test.
 pub fn answer(args: &[&str]) -> CommandOutput {
-    CommandOutput::of(Command::new(HUGELEAF).args(args))
+    CommandOutput::run(Command::new(HUGELEAF).args(args))
 }
 
 /// Returns a copy of the binary that every user may run, in a separate folder.

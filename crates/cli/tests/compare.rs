@@ -51,7 +51,7 @@ fn oltp(arms: &[(&str, &[f64])], cache: u64) -> Value {
                 (Quantity::amount("page tables", "bytes"), 1_048_576.0),
                 (Quantity::plain("measured", "seconds"), 10.0),
             ] {
-                results.add(label, &[], quantity, Sample::of(round, value));
+                results.add(label, &[], quantity, Sample::new(round, value));
             }
         }
     }
@@ -183,7 +183,7 @@ fn prove(base: &[f64; 6], large: &[f64; 6]) -> Value {
         results.arms.push(ArmInfo::named(arm));
         for (pair, value) in samples.iter().enumerate() {
             let get = Quantity::rate("get", "operations/s").main();
-            results.add(arm, &[], get, Sample::of(pair, *value));
+            results.add(arm, &[], get, Sample::new(pair, *value));
         }
     }
     serde_json::to_value(results).unwrap()

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{HUGELEAF, Running, good, hugeleaf, not_run};
+use crate::common::{HUGELEAF, ChildGuard, good, hugeleaf, not_run};
 use hugeleaf_testkit::until;
 
 const NAME: &str = "oom_score_adj";
@@ -61,7 +61,7 @@ fn held_while_it_answers(command: &mut Command) -> u64 {
     }
     rustix::io::ioctl_fionbio(&full, false).unwrap();
     let shown = format!("{command:?}");
-    let mut child = Running(command.stdout(full).spawn().unwrap());
+    let mut child = ChildGuard(command.stdout(full).spawn().unwrap());
     let wchan = format!("/proc/{}/wchan", child.pid());
     until(&format!("{shown} answers"), || {
         assert!(child.0.try_wait().unwrap().is_none(), "{shown} ended");

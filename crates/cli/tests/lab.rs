@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::{
-    Running, good, hugeleaf, refused, rows, run, samples, stderr, stdout, wait_until,
+    ChildGuard, good, hugeleaf, refused, rows, run, samples, stderr, stdout, wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -265,7 +265,7 @@ fn an_interrupted_run_leaves_nothing_and_is_gone_on_with_and_added_to() {
     ];
     let mut first = hugeleaf(&arguments);
     first.args(["--pairs", "3", "--output", out.to_str().unwrap()]);
-    let child = Running(
+    let child = ChildGuard(
         first
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
@@ -346,7 +346,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
         command
     };
     let null = std::process::Stdio::null;
-    let mut child = Running(bench("/").stdout(null()).stderr(null()).spawn().unwrap());
+    let mut child = ChildGuard(bench("/").stdout(null()).stderr(null()).spawn().unwrap());
     wait_until("it to run", || is_running(SLEEP));
     child.0.kill().unwrap();
     child.0.wait().unwrap();

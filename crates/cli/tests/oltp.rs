@@ -10,21 +10,21 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_mover::{
-    DemoteOptions, Part, Percent, PreconditionError, PromoteOptions, demote, promote,
+    DemoteOptions, BytesByReason, Percent, PreconditionError, PromoteOptions, demote, promote,
 };
 use hugeleaf_sys::{Kernel, effective_uid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
-use hugeleaf_workload::{Oltp, Program, Settings};
+use hugeleaf_workload::{Oltp, ChildCommand, WorkloadSettings};
 
 const CACHE: Bytes = Bytes::from_mib(64);
 
 /// Names programs that another user can access, since this program may be out of reach.
 const PROGRAM: &str = "HUGELEAF_TEST_PROGRAM";
 
-fn program() -> Program {
+fn program() -> ChildCommand {
     let path = std::env::var_os(PROGRAM);
-    Program {
+    ChildCommand {
         path: path.map_or_else(|| env!("CARGO_BIN_EXE_hugeleaf").into(), PathBuf::from),
         arguments: vec!["workload".into(), "oltp".into()],
     }
@@ -40,7 +40,7 @@ fn the_engines_move_it_there_and_back() {
         println!("not run: the_engines_move_it_there_and_back: this kernel has no MADV_COLLAPSE");
         return;
     };
-    let settings = Settings {
+    let settings = WorkloadSettings {
         cache: CACHE,
         align,
         seed: 1,
@@ -64,7 +64,7 @@ fn the_engines_move_it_there_and_back() {
     let got = &up.processes[0];
     assert!(got.done >= CACHE, "{got:?}");
     // Excludes the program itself, which is larger on some architectures.
-    let is_program = |part: &&Part| part.reason == eligible::Reason::FileMisaligned.into();
+    let is_program = |part: &&BytesByReason| part.reason == eligible::Reason::FileMisaligned.into();
     let program: Bytes = got
         .left_out
         .iter()

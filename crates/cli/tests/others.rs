@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_testkit::host::{self, SharedHost};
 
-use crate::common::{NOBODY, Running, hugeleaf, is_root, not_run};
+use crate::common::{NOBODY, ChildGuard, hugeleaf, is_root, not_run};
 
 /// Time limit on any machine, however slow; a longer run means that the command hangs.
 const HANGS: Duration = Duration::from_secs(120);
@@ -81,7 +81,7 @@ fn fifo(path: &Path) {
 }
 
 /// Starts the program in a folder as the user, and waits until it is ready.
-fn hostile(program: &Path, folder: &Path, arguments: &[&OsStr]) -> Running {
+fn hostile(program: &Path, folder: &Path, arguments: &[&OsStr]) -> ChildGuard {
     let mut child = Command::new(program)
         .args(arguments)
         .current_dir(folder)
@@ -99,7 +99,7 @@ fn hostile(program: &Path, folder: &Path, arguments: &[&OsStr]) -> Running {
         .read_exact(&mut ready)
         .unwrap();
     assert_eq!(&ready, b"ready\n");
-    Running(child)
+    ChildGuard(child)
 }
 
 fn words<'a>(line: &'a [&'a str]) -> Vec<&'a OsStr> {
@@ -134,7 +134,7 @@ fn watched(folder: &Path, arguments: &[&OsStr]) -> Seen {
         .current_dir(folder)
         .stdout(file(&out))
         .stderr(file(&err));
-    let mut child = Running(command.spawn().unwrap());
+    let mut child = ChildGuard(command.spawn().unwrap());
     let status = format!("/proc/{}/status", child.pid());
     let start = Instant::now();
     let mut largest = 0;

@@ -13,7 +13,7 @@ use crate::common::{
 };
 use hugeleaf_host::demand::{Demand, Mappings, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
-use hugeleaf_plan::{Facts, CurrentHost, Plan, PlanOptions, check, build_plan, parse, steps, write};
+use hugeleaf_plan::{PlanFacts, CurrentHost, Plan, PlanOptions, check, build_plan, parse, steps, write};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host;
 use hugeleaf_units::{Bytes, PageKind};
@@ -380,7 +380,7 @@ fn service(kind: ServiceKind) -> Service {
     let mut service = Service::new("a", kind);
     service.demands = vec![Demand {
         what: "memory".to_owned(),
-        mappings: vec![Mappings::one(Bytes::from_mib(100))],
+        mappings: vec![Mappings::single(Bytes::from_mib(100))],
         place: PageSource::Pool,
         page: None,
         source: "a test".to_owned(),
@@ -408,7 +408,7 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
                 continue;
             };
             let identity = identity(&root);
-            let facts = Facts {
+            let facts = PlanFacts {
                 host: &facts,
                 identity: &identity,
                 grub_drop_ins: true,

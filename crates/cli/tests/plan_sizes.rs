@@ -12,7 +12,7 @@ use hugeleaf_plan::{Plan, parse};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, ExclusiveHost};
 use hugeleaf_testkit::jvm::{self, Jvm};
-use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
+use hugeleaf_testkit::server::{ServerAccount, Server, as_account, folder_for, prepare};
 use hugeleaf_testkit::{left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;
@@ -87,7 +87,7 @@ impl Pool {
             .args(arguments)
             .arg("--output")
             .arg(&file);
-        let shown = CommandOutput::of(&mut command).ends_in(&[0]).stdout;
+        let shown = CommandOutput::run(&mut command).ends_in(&[0]).stdout;
         let text = std::fs::read_to_string(file).unwrap();
         let plan = parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let pools = plan.pools.iter().filter(|pool| pool.page == self.page);
@@ -128,7 +128,7 @@ impl Pool {
 
 const GB: u64 = 1 << 30;
 
-fn postgres_command(bin: &Path, account: Account, folder: &Path) -> Command {
+fn postgres_command(bin: &Path, account: ServerAccount, folder: &Path) -> Command {
     let mut command = as_account(account, &bin.join("postgres"), folder);
     command.arg("-D").arg(folder.join("data"));
     command
@@ -151,7 +151,7 @@ fn postgresql_of(buffers_gb: u64) {
     let Some(pool) = Pool::take(&test, Bytes(buffers_gb * GB)) else {
         return;
     };
-    let account = Account::first_of(&["postgres", "nobody"]);
+    let account = ServerAccount::first_of(&["postgres", "nobody"]);
     let folder = folder_for(account);
     let data = folder.path().join("data");
     postgresql::init(&bin, account, folder.path());
@@ -160,7 +160,7 @@ fn postgresql_of(buffers_gb: u64) {
     let planned = pool.planned(&["--postgres", data]);
 
     pool.set(planned - Pool::slack(planned) - 1);
-    let refused = CommandOutput::of(&mut postgres_command(&bin, account, folder.path()));
+    let refused = CommandOutput::run(&mut postgres_command(&bin, account, folder.path()));
     assert_ne!(refused.status, 0);
     assert!(
         refused.stderr.contains("could not map"),
@@ -214,7 +214,7 @@ fn mariadb_of(test: &str, settings: &str) {
     let Some(pool) = Pool::take(test, Bytes(GB)) else {
         return;
     };
-    let account = Account::first_of(&["mysql", "nobody"]);
+    let account = ServerAccount::first_of(&["mysql", "nobody"]);
     let home = folder_for(account);
     let (data, socket) = (home.path().join("data"), home.path().join("socket"));
     prepare(
@@ -402,7 +402,7 @@ fn a_jvm_with_zgc_is_not_short_before_it_has_grown() {
     let jvm = waiting(&java, &flags);
     assert!(pool.taken() < planned, "it has all of its heap already");
     let mut verify = Command::new(HUGELEAF);
-    let answer = CommandOutput::of(verify.args(["verify", "--json"])).json();
+    let answer = CommandOutput::run(verify.args(["verify", "--json"])).json();
     let services = answer["services"].as_array().unwrap();
     let ours = services.iter().filter(|s| s["pids"][0] == jvm.pid());
     for service in ours {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
+use crate::common::{ChildGuard, answered, good, holder, hugeleaf, refused, run, stdout};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, HostAccess};
 use serde_json::Value;
@@ -130,7 +130,7 @@ fn an_interrupt_says_what_was_done_and_how_to_go_on() {
         .unwrap()
         .read_to_string(&mut text)
         .unwrap();
-    let status = Running(child).0.wait().unwrap();
+    let status = ChildGuard(child).0.wait().unwrap();
     assert_eq!(status.code(), Some(1), "{text}");
     let is_stopped = text.lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -175,7 +175,7 @@ fn a_name_of_strangers_is_listed_and_refused() {
         return;
     };
     let name = "twin-server";
-    let start = || Running(Command::new("sleep").arg0(name).arg("600").spawn().unwrap());
+    let start = || ChildGuard(Command::new("sleep").arg0(name).arg("600").spawn().unwrap());
     let (one, two) = (start(), start());
     let trees = [one.pid(), two.pid()].map(|pid| format!("tree:{pid} ({name} 600"));
     let listed = ["2 unrelated process trees", &trees[0], &trees[1], "--all"];

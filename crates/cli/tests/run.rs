@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{
-    NOBODY, Running, good, hugeleaf, is_root, not_run, public_copy, refused, repository, stderr,
+    NOBODY, ChildGuard, good, hugeleaf, is_root, not_run, public_copy, refused, repository, stderr,
     stdout, wait_until, works,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -788,7 +788,7 @@ fn a_place_that_others_can_change_is_refused() {
 }
 
 /// Starts a launcher that waits for a report, and the program under it.
-fn launched(script: &str) -> (Running, Pid) {
+fn launched(script: &str) -> (ChildGuard, Pid) {
     use std::os::unix::process::CommandExt;
     let mut child = run_command(&["--report", "/dev/null", "--", "sh", "-c", script])
         .stdout(Stdio::piped())
@@ -800,7 +800,7 @@ fn launched(script: &str) -> (Running, Pid) {
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
     assert_eq!(&ready, b"ready\n");
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    (Running(child), pid)
+    (ChildGuard(child), pid)
 }
 
 /// Returns true if this process, and thus its children, ignores a signal (`SigIgn` of proc(5)).

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{Running, good, hugeleaf, not_run, refused, repository, run, stderr, stdout};
+use crate::common::{ChildGuard, good, hugeleaf, not_run, refused, repository, run, stderr, stdout};
 use hugeleaf_host::process::parse_run_settings;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -391,7 +391,7 @@ fn a_static_program_is_reported_without_the_library() {
 }
 
 /// A grower that waits.
-struct Waiting(Running);
+struct Waiting(ChildGuard);
 
 impl Grower {
     /// Starts it, and returns when it reports that it is ready.
@@ -407,7 +407,7 @@ impl Grower {
         let mut out = BufReader::new(child.stdout.take().unwrap());
         out.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        Waiting(Running(child))
+        Waiting(ChildGuard(child))
     }
 }
 
@@ -476,7 +476,7 @@ fn nobody_else_can_enter_the_folder_of_the_socket() {
     command.args(["--", "/bin/sh", "-c", script]);
     command.env("TMPDIR", folder.path());
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut child = Running(child.unwrap());
+    let mut child = ChildGuard(child.unwrap());
     let mut settings = String::new();
     let mut out = BufReader::new(child.0.stdout.take().unwrap());
     out.read_line(&mut settings).unwrap();

@@ -13,12 +13,12 @@ use std::process::{Child, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use hugeleaf_testkit::guide::{self, Page};
+use hugeleaf_testkit::guide_pages::{self, Page};
 use hugeleaf_testkit::host;
 use hugeleaf_testkit::mariadb::{self, MariaDb};
 use hugeleaf_testkit::postgresql::{self, PostgreSql};
 use hugeleaf_testkit::redis_server::{self, Redis};
-use hugeleaf_testkit::server::{Account, as_account, folder_for};
+use hugeleaf_testkit::server::{ServerAccount, as_account, folder_for};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_testkit::{facts, left_to_all};
 
@@ -92,7 +92,7 @@ fn kb_of(process: &Value, field: &str) -> u64 {
 
 #[test]
 fn every_marked_block_of_the_guide_is_run() {
-    let marked: Vec<String> = guide::blocks().into_iter().map(|b| b.label).collect();
+    let marked: Vec<String> = guide_pages::blocks().into_iter().map(|b| b.label).collect();
     let unique: BTreeSet<&str> = marked.iter().map(String::as_str).collect();
     assert_eq!(
         unique.len(),
@@ -105,7 +105,7 @@ fn every_marked_block_of_the_guide_is_run() {
 #[test]
 fn blocks_are_read_as_they_stand() {
     let text = "a\n```sh\nno\n```\n```sh test=p:s exit=0,1\nyes\n  two\n```\n```sh test=p:t\n```\n";
-    let blocks = guide::blocks_of(text);
+    let blocks = guide_pages::blocks_of(text);
     assert_eq!(blocks.len(), 2);
     assert_eq!(blocks[0].label, "p:s");
     assert_eq!(blocks[0].statuses, [0, 1]);
@@ -132,8 +132,8 @@ fn mariadb_live() {
         vec![("PID", pid.to_string()), ("DSN", mariadb.address())],
     );
 
-    guide.run("see");
-    let why = guide.run("why").stdout;
+    guide_pages.run("see");
+    let why = guide_pages.run("why").stdout;
     let before = facts::private_memory(pid, LARGE_KB);
     let movable = facts::promotable_kb(pid);
     assert!(movable >= mariadb::BUFFER_POOL_KB / 10 * 9, "{movable} kB");
@@ -148,10 +148,10 @@ fn mariadb_live() {
             format!("{refused:?}").contains("prctl"),
             "it names the call: {refused:?}"
         );
-        guide.run("allow");
+        guide_pages.run("allow");
         assert!(facts::thp_enabled(pid));
     }
-    guide.run("promote");
+    guide_pages.run("promote");
     load.assert_healthy();
     let after = facts::private_memory(pid, LARGE_KB);
     assert!(
@@ -165,7 +165,7 @@ fn mariadb_live() {
     // Promotion of private memory keeps its page tables.
     assert!(percent(facts::status_kb(pid, "VmPTE"), tables) >= 90);
 
-    guide.run("prove");
+    guide_pages.run("prove");
     load.assert_healthy();
     let as_it_was = facts::private_memory(pid, LARGE_KB);
     assert!(
@@ -173,7 +173,7 @@ fn mariadb_live() {
         "prove ends as it began: {after:?} {as_it_was:?}"
     );
 
-    guide.run("demote");
+    guide_pages.run("demote");
     let demoted = facts::private_memory(pid, LARGE_KB);
     assert!(percent(demoted.huge_kb, after.huge_kb) <= 10, "{demoted:?}");
     promote_again(pid, mariadb::BUFFER_POOL_KB);
@@ -233,11 +233,11 @@ fn redis_live() {
     );
 
     first_steps(pid);
-    guide.run("see");
-    guide.run("why");
+    guide_pages.run("see");
+    guide_pages.run("why");
     let before = facts::private_memory(pid, LARGE_KB);
     let movable = facts::promotable_kb(pid);
-    guide.run("promote");
+    guide_pages.run("promote");
     load.assert_healthy();
     let after = facts::private_memory(pid, LARGE_KB);
     assert!(
@@ -248,15 +248,15 @@ fn redis_live() {
         after.resident_kb <= before.resident_kb + SLACK_KB,
         "{before:?} {after:?}"
     );
-    guide.run("prove");
+    guide_pages.run("prove");
     load.assert_healthy();
-    guide.run("demote");
+    guide_pages.run("demote");
     let demoted = facts::private_memory(pid, LARGE_KB);
     assert!(percent(demoted.huge_kb, after.huge_kb) <= 10, "{demoted:?}");
     assert!(load.end() > 0);
 
     let load = redis.load(false);
-    promote_while_saving(&redis, &guide);
+    promote_while_saving(&redis, &guide_pages);
     promote_again(pid, after.huge_kb);
     assert!(load.end() > 0);
     redis.server.assert_no_complaint(&redis_server::COMPLAINTS);
@@ -302,7 +302,7 @@ fn first_steps(pid: u32) {
         vec![("PID", pid.to_string())],
     );
     for step in ["status", "mem", "mem-one", "why", "promote", "demote"] {
-        guide.run(step);
+        guide_pages.run(step);
     }
 }
 
@@ -317,7 +317,7 @@ fn promote_while_saving(redis: &Redis, guide: &Page) {
     let child = facts::children(pid)[0];
     let both = || facts::pss_kb(pid) + facts::pss_kb(child);
     let before = both();
-    let answer = guide.run("promote-while-saving");
+    let answer = guide_pages.run("promote-while-saving");
     let after = both();
     assert!(
         facts::children(pid).contains(&child),
@@ -396,7 +396,7 @@ fn postgresql_proven() {
             ("DSN", postgresql.address()),
         ],
     );
-    let said = guide.run("prove").stdout;
+    let said = guide_pages.run("prove").stdout;
     load.assert_healthy();
     let shared = facts::largest_shared(postgresql.backend_that_touched_all());
     let large = percent(shared.kb("ShmemPmdMapped"), postgresql::SHARED_BUFFERS_KB);
@@ -412,7 +412,7 @@ fn postgresql_proven() {
         );
         assert!(large >= 90, "{shared:?}");
         // Once it is on huge pages there is no other arm.
-        guide.run_expecting("prove", &[3]);
+        guide_pages.run_expecting("prove", &[3]);
     }
     assert!(load.end() > 0);
     postgresql
@@ -438,11 +438,11 @@ fn started_with_the_knob_off(postgresql: &PostgreSql) {
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string())],
     );
-    let why = guide.run("why").stdout;
+    let why = guide_pages.run("why").stdout;
     for word in ["misaligned", "shmem_enabled", "restart"] {
         assert!(why.contains(word), "no '{word}' in:\n{why}");
     }
-    guide.run("promote");
+    guide_pages.run("promote");
     for process in facts::tree(pid) {
         assert_eq!(facts::largest_shared(process).kb("ShmemPmdMapped"), 0);
     }
@@ -455,10 +455,10 @@ fn started_with_the_knob_on(postgresql: &PostgreSql, healthy: impl Fn()) {
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string()), ("DSN", postgresql.address())],
     );
-    guide.run("see");
+    guide_pages.run("see");
     let filler = postgresql.backend_that_touched_all();
     let tables = facts::status_kb(filler, "VmPTE");
-    guide.run("promote");
+    guide_pages.run("promote");
     healthy();
     let shared = facts::largest_shared(filler);
     assert!(
@@ -510,8 +510,8 @@ fn without_root() {
         return;
     }
     let _host = host::advised();
-    let me = Account::first_of(&["nobody"]);
-    let somebody = Account::first_of(&["daemon", "bin", "mail"]);
+    let me = ServerAccount::first_of(&["nobody"]);
+    let somebody = ServerAccount::first_of(&["daemon", "bin", "mail"]);
     let folder = folder_for(me);
     let own = Holder::start(me);
     let foreign = Holder::start(somebody);
@@ -524,7 +524,7 @@ fn without_root() {
     );
     let promote = |pid: u32| {
         let mut command = as_account(me, &program, folder.path());
-        CommandOutput::of(command.args(["promote", &pid.to_string()]))
+        CommandOutput::run(command.args(["promote", &pid.to_string()]))
     };
 
     let refused = promote(own.pid()).ends_in(&[3]);
@@ -534,15 +534,15 @@ fn without_root() {
         refused.stderr
     );
     assert!(refused.stderr.contains("  next: "), "{}", refused.stderr);
-    guide.run("own");
+    guide_pages.run("own");
     promote(own.pid()).ends_in(&[0, 1]);
     assert!(own.huge_kb() > 0, "nothing was promoted");
     promote(foreign.pid()).ends_in(&[3]);
     assert_eq!(foreign.huge_kb(), 0);
-    guide.run("any");
+    guide_pages.run("any");
     promote(foreign.pid()).ends_in(&[0, 1]);
     assert!(foreign.huge_kb() > 0, "nothing was promoted");
-    guide.run("none");
+    guide_pages.run("none");
     promote(own.pid()).ends_in(&[3]);
     drop((own, foreign));
 }
@@ -554,7 +554,7 @@ struct Holder {
 }
 
 impl Holder {
-    fn start(account: Account) -> Holder {
+    fn start(account: ServerAccount) -> Holder {
         let folder = folder_for(account);
         // The test program may be in a folder that other accounts cannot access.
         let program = folder.path().join("holder");

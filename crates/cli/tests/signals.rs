@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Running, good, holder, hugeleaf, wait_until};
+use crate::common::{ChildGuard, good, holder, hugeleaf, wait_until};
 use crate::guard::kit::{Guarding, Place, Worker, can_run, rule};
 
 const BOTH: [Signal; 2] = [Signal::TERM, Signal::INT];
@@ -61,7 +61,7 @@ fn ended_at(
 ) -> ExitStatus {
     let shown = format!("{command:?}");
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut running = Running(command.spawn().unwrap());
+    let mut running = ChildGuard(command.spawn().unwrap());
     let pid = running.0.id();
     wait_until(&format!("{shown} is at work"), || {
         let ended = running.0.try_wait().unwrap();

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use crate::common::{
-    Running, holder, hugeleaf, not_run, refused, repository, run, wait_until, works,
+    ChildGuard, holder, hugeleaf, not_run, refused, repository, run, wait_until, works,
 };
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, HostAccess};
@@ -44,7 +44,7 @@ fn is_as_it_was(terminal: &Terminal) {
 }
 
 /// Filters the table to the process that holds memory.
-fn only(terminal: &mut Terminal, held: &Running) {
+fn only(terminal: &mut Terminal, held: &ChildGuard) {
     let pid = held.pid();
     terminal.wait_text("▼BASE");
     terminal.types(&format!("/{pid}\r"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::signals::ended;
-use hugeleaf_trace::model::{Ending, SourceState};
+use hugeleaf_trace::model::{TraceEnd, SourceState};
 use hugeleaf_trace::read_trace;
 use rustix::process::Signal;
 
@@ -237,7 +237,7 @@ fn interrupted() {
     let status = ended(command.args(args).arg(&file), Signal::INT, &|_| true);
     assert!(status.success());
     let trace = read_trace(&file).unwrap();
-    assert_eq!(trace.ending, Ending::Interrupted);
+    assert_eq!(trace.ending, TraceEnd::Interrupted);
     assert!(trace.asked_seconds > 500.0);
 }
 
@@ -285,6 +285,6 @@ fn a_target_that_exits() {
         stderr(&output)
     );
     let trace = read_trace(file).unwrap();
-    assert_eq!(trace.ending, Ending::TargetEnded);
+    assert_eq!(trace.ending, TraceEnd::TargetEnded);
     assert_eq!(trace.target.unwrap().text, pid);
 }

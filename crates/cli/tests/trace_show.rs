@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::common::{good, refused, repository, run, stderr, stdout};
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
-    Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread, LockTotals, Mode,
-    Process, Sample, Source, Stack, Symbol, TracedHost, TracedTarget,
+    Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread, LockTotals, CpuMode,
+    TracedProcess, StackSample, EventSource, Stack, Symbol, TracedHost, TracedTarget,
 };
 use hugeleaf_trace::write_trace;
 use serde_json::Value;
@@ -19,7 +19,7 @@ fn made() -> Trace {
         kernel,
         unnamed: false,
     };
-    let sample = |mode, stack, count| Sample {
+    let sample = |mode, stack, count| StackSample {
         process: 0,
         tid: 71,
         stack,
@@ -43,18 +43,18 @@ fn made() -> Trace {
             text: "mover".to_owned(),
             pids: vec![70],
         }),
-        processes: vec![Process {
+        processes: vec![TracedProcess {
             pid: 70,
             name: "mover".to_owned(),
             in_target: true,
             user_seconds: Some(1.0),
             system_seconds: Some(3.0),
-            ..Process::default()
+            ..TracedProcess::default()
         }],
         intervals: vec![interval(0.0), interval(1.0)],
         symbols: vec![symbol("mlock_pte_range", true), symbol("checksum", false)],
         stacks: vec![Stack { frames: vec![0, 1] }, Stack { frames: vec![1] }],
-        samples: vec![sample(Mode::Kernel, 0, 300), sample(Mode::User, 1, 100)],
+        samples: vec![sample(CpuMode::Kernel, 0, 300), sample(CpuMode::User, 1, 100)],
         locks: vec![lock()],
         ..Trace::default()
     }
@@ -309,11 +309,11 @@ fn a_trace_with_nothing_in_it_is_shown() {
 #[test]
 fn lost_events_make_a_statement_unsafe() {
     let mut trace = made();
-    trace.sources.push(Source {
+    trace.sources.push(EventSource {
         name: "lock contention".to_owned(),
         events: 900,
         lost: 100,
-        ..Source::default()
+        ..EventSource::default()
     });
     let (_dir, file) = folder(&trace);
     let text = good(&show(&[&file, "--section", "findings,sources"]));

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::common::{
-    NOBODY, Running, is_root, not_run, program, public_copy, refused, run, stderr, stdout,
+    NOBODY, ChildGuard, is_root, not_run, program, public_copy, refused, run, stderr, stdout,
     wait_until, works,
 };
 
@@ -57,7 +57,7 @@ fn is_gone(pid: u32) -> bool {
 }
 
 /// Starts a run that is long enough to be interrupted, and waits for the step `[N/`.
-fn started_up_to(step: &str) -> (Running, u32, BufReader<std::process::ChildStderr>) {
+fn started_up_to(step: &str) -> (ChildGuard, u32, BufReader<std::process::ChildStderr>) {
     let dir = std::env::temp_dir();
     let mut command = program(this_program(), &["try", "--cache", "64M", "--for", "10m"]);
     let mut child = command
@@ -67,7 +67,7 @@ fn started_up_to(step: &str) -> (Running, u32, BufReader<std::process::ChildStde
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
-    let running = Running(child);
+    let running = ChildGuard(child);
     let mut line = String::new();
     while !line.starts_with(&format!("[{step}/")) {
         line.clear();

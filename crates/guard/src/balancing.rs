@@ -13,7 +13,7 @@ use crate::instance_lock::{NoLock, lock_instance};
 use hugeleaf_balancer::LogEvent;
 use hugeleaf_balancer::{BalanceStatus, Run, Target, run};
 use hugeleaf_units::Share;
-use hugeleaf_units::fault::{FAULT, caught};
+use hugeleaf_units::panic::{FAULT, caught};
 
 /// Time until the next attempt to take the lock, and to start a balancer after a fault.
 const AGAIN: Duration = Duration::from_secs(60);

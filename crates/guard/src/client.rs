@@ -7,7 +7,7 @@ use hugeleaf_ask::{Endpoint, QueryError, Transport};
 use hugeleaf_sys::Deadline;
 use hugeleaf_units::Failure;
 
-use crate::status::Status;
+use crate::status::GuardStatus;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum length of an answer, in bytes.
@@ -53,7 +53,7 @@ fn response_code(head: &[u8]) -> Option<u16> {
     text.split(' ').nth(1)?.parse().ok()
 }
 
-pub fn ask_status(socket: &Path) -> Result<Status, Failure> {
+pub fn ask_status(socket: &Path) -> Result<GuardStatus, Failure> {
     let body = ask(socket, "GET", "/status.json")?;
     serde_json::from_slice(&body)
         .map_err(|e| wrong(socket, &format!("{e}; it may be another version")))

@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use crate::limits::any_time;
-pub use crate::limits::{Action, Hours, Keep, Limits, Prove};
+pub use crate::limits::{Action, Hours, Keep, PromotionLimits, Prove};
 use crate::rule::{Matcher, Rule};
 use hugeleaf_balancer::{BalanceAction, Target, WrittenTarget};
 use hugeleaf_units::Share;
@@ -71,7 +71,7 @@ pub struct ConfigError {
 /// One file as written; missing settings are `None`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     #[serde(rename = "schema", deserialize_with = "schema")]
     _schema: (),
     #[serde(default, deserialize_with = "some_pace")]
@@ -155,7 +155,7 @@ impl Written {
 
     fn resolve(self, label: String, default: &Written) -> Rule {
         let matcher = self.matcher();
-        let limits = Limits::default();
+        let limits = PromotionLimits::default();
         // A named program is known to the user, so it need be neither old nor busy.
         let (age, cpu) = match matcher.names_a_program() {
             true => (Duration::ZERO, Share(0.0)),
@@ -169,7 +169,7 @@ impl Written {
             label,
             matcher,
             action: self.action.or(default.action).unwrap_or_default(),
-            limits: Limits {
+            limits: PromotionLimits {
                 pace: Pace {
                     budget: (self.budget.or(default.budget)).unwrap_or(limits.pace.budget),
                     longest_stall: self.longest_stall.or(default.longest_stall),
@@ -238,7 +238,7 @@ impl Config {
                 at: span.map(|span| line_and_column(text, span.start)),
                 what,
             };
-            let file: File = toml::from_str(text).map_err(|e| {
+            let file: ConfigFile = toml::from_str(text).map_err(|e| {
                 error(
                     e.span(),
                     e.message().trim().replace("i64", "a whole number"),
@@ -281,7 +281,7 @@ impl Config {
         Ok(config)
     }
 
-    fn take(&mut self, file: &File) {
+    fn take(&mut self, file: &ConfigFile) {
         fn set<T: Clone>(to: &mut T, from: &Option<T>) {
             if let Some(value) = from {
                 to.clone_from(value);

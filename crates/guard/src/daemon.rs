@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_mover::{Memory, Part, Progress, Stalls};
+use hugeleaf_mover::{Memory, BytesByReason, Progress, Stalls};
 use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
@@ -21,24 +21,24 @@ use crate::config::{Config, ConfigError};
 use crate::fault::fault;
 use crate::files::{Files, group_id};
 use crate::instance_lock::lock_instance;
-use crate::log::{Entry, Log};
-use crate::observe::Observer;
-use crate::pace::Pace;
+use crate::log::{LogEntry, Log};
+use crate::observer::Observer;
+use crate::scan_interval::Pace;
 use crate::policy::{
     Decision, Job, JobOutcome, Promoted, decide, forget, learn, pressure, proof_in_words,
 };
 use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolInputs, Resize};
-use crate::seen::{Now, Observation, ObservedTree};
-use crate::serve::{Listener, Request, Response, processor_without_answers, serve};
-use crate::state::{JobKind, Proof, Remembered, State};
+use crate::observation::{Now, Observation, ObservedTree};
+use crate::serve::{Listener, HttpRequest, Response, processor_without_answers, serve};
+use crate::state::{JobKind, Proof, Remembered, GuardState};
 use crate::state_store::StateFile;
-use crate::status::{self, Cost, MoveStatus, SCHEMA, Status};
+use crate::status::{self, Cost, MoveStatus, SCHEMA, GuardStatus};
 use crate::textfile::Textfile;
-use crate::work::{Tools, work};
+use crate::run_job::{Tools, work};
 use hugeleaf_balancer::LogEvent;
 use hugeleaf_host::ProgramId;
-use hugeleaf_units::fault::{FAULT, caught};
+use hugeleaf_units::panic::{FAULT, caught};
 
 /// Minimum time between writes of the state, except after a decision.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
@@ -105,13 +105,13 @@ pub enum ControlCommand {
 /// Renders the status, which the guard itself does not do.
 pub trait Views: Send + Sync {
     /// Returns the answer to a path that is not the guard's own; `None` if there is no such page.
-    fn page(&self, path: &str, status: &Status) -> Option<(&'static str, Vec<u8>)>;
+    fn page(&self, path: &str, status: &GuardStatus) -> Option<(&'static str, Vec<u8>)>;
 
     /// Returns all metrics in the text format that node_exporter reads.
-    fn metrics(&self, status: &Status) -> String;
+    fn metrics(&self, status: &GuardStatus) -> String;
 }
 
-enum Event {
+enum DaemonEvent {
     Order(ControlCommand),
     /// A promotion is about to begin. Its thread continues once the sender is dropped.
     Intends(Box<Intention>, Sender<()>),
@@ -124,7 +124,7 @@ enum Event {
 struct Intention {
     decision: Decision,
     memory: Vec<Memory>,
-    one_way: Option<Part>,
+    one_way: Option<BytesByReason>,
 }
 
 /// The duration of a job, and the stalls that it caused.
@@ -134,11 +134,11 @@ struct Spent {
 }
 
 #[derive(Clone)]
-pub struct ControlSender(Sender<Event>);
+pub struct ControlSender(Sender<DaemonEvent>);
 
 impl ControlSender {
     pub fn send(&self, order: ControlCommand) {
-        let _ = self.0.send(Event::Order(order));
+        let _ = self.0.send(DaemonEvent::Order(order));
     }
 }
 
@@ -149,7 +149,7 @@ pub struct Guard<'a> {
     files: Files,
     places: Places,
     config: Config,
-    state: State,
+    state: GuardState,
     state_file: StateFile,
     log: Log,
     observer: Observer<'a>,
@@ -157,10 +157,10 @@ pub struct Guard<'a> {
     balancing: Balancing,
     checked: Option<String>,
     pace: Pace,
-    shared: Arc<Shared>,
+    shared: Arc<SharedStatus>,
     serving: BTreeMap<&'static str, Serving>,
     tried: BTreeMap<&'static str, Instant>,
-    events: (Sender<Event>, Receiver<Event>),
+    events: (Sender<DaemonEvent>, Receiver<DaemonEvent>),
     jobs: BTreeMap<ProgramId, Arc<RunningJob>>,
     seen: BTreeMap<ProgramId, ObservedTree>,
     observation: Observation,
@@ -185,7 +185,7 @@ impl RunningJob {
     }
 }
 
-type Shared = RwLock<Arc<Status>>;
+type SharedStatus = RwLock<Arc<GuardStatus>>;
 
 struct Serving {
     at: String,
@@ -362,7 +362,7 @@ impl<'a> Guard<'a> {
             &self.places.run,
             move |said| {
                 // The loop may have ended already.
-                let _ = events.send(Event::Said(said));
+                let _ = events.send(DaemonEvent::Said(said));
             },
         );
         match kept {
@@ -373,13 +373,13 @@ impl<'a> Guard<'a> {
     }
 
     fn balanced(&mut self, said: LogEvent) {
-        self.log.add(Entry {
+        self.log.add(LogEntry {
             at: now_text(),
             what: said.what.into(),
             name: said.name,
             text: said.text,
             bytes: said.bytes,
-            ..Entry::default()
+            ..LogEntry::default()
         });
     }
 
@@ -457,7 +457,7 @@ impl<'a> Guard<'a> {
                         Duration::ZERO,
                     )
                 });
-                let _ = events.send(Event::Checked(found, cost));
+                let _ = events.send(DaemonEvent::Checked(found, cost));
             });
         }
     }
@@ -534,17 +534,17 @@ impl<'a> Guard<'a> {
                 return Ok(true);
             }
             match self.events.1.recv_timeout(left.min(slice)) {
-                Ok(Event::Order(ControlCommand::Stop)) => return Ok(false),
-                Ok(Event::Order(order)) => {
+                Ok(DaemonEvent::Order(ControlCommand::Stop)) => return Ok(false),
+                Ok(DaemonEvent::Order(order)) => {
                     self.obey(&order);
                     return Ok(true);
                 }
-                Ok(Event::Intends(intention, _goes_on)) => self.intends(*intention, views),
-                Ok(Event::Done(decision, came, spent)) => {
+                Ok(DaemonEvent::Intends(intention, _goes_on)) => self.intends(*intention, views),
+                Ok(DaemonEvent::Done(decision, came, spent)) => {
                     self.done(scope, &decision, &came, &spent, views)?;
                 }
-                Ok(Event::Said(said)) => self.balanced(said),
-                Ok(Event::Checked(found, cost)) => {
+                Ok(DaemonEvent::Said(said)) => self.balanced(said),
+                Ok(DaemonEvent::Checked(found, cost)) => {
                     self.pools_checked(found, cost);
                     self.publish(views);
                 }
@@ -596,7 +596,7 @@ impl<'a> Guard<'a> {
                     memory: seen.planned.to_vec(),
                     one_way: seen.one_way,
                 });
-                let _ = events.send(Event::Intends(intention, written));
+                let _ = events.send(DaemonEvent::Intends(intention, written));
                 // Ends when the sender is dropped, after the state was written to its file.
                 let _ = wait.recv();
             };
@@ -614,12 +614,12 @@ impl<'a> Guard<'a> {
             };
             let began = Instant::now();
             let mut stalls = Stalls::default();
-            let came = JobOutcome::of(|| work(tools, &decision, &mut stalls));
+            let came = JobOutcome::from_job(|| work(tools, &decision, &mut stalls));
             let spent = Spent {
                 time: began.elapsed(),
                 stalls,
             };
-            let _ = events.send(Event::Done(Box::new(decision), came, spent));
+            let _ = events.send(DaemonEvent::Done(Box::new(decision), came, spent));
         });
     }
 
@@ -757,7 +757,7 @@ impl<'a> Guard<'a> {
         }
         while !self.jobs.is_empty() {
             match self.events.1.recv_timeout(Duration::from_secs(1)) {
-                Ok(Event::Done(decision, came, spent)) => {
+                Ok(DaemonEvent::Done(decision, came, spent)) => {
                     let Ok(now) = self.observer.now() else { break };
                     // Follow-up work waits for the next start.
                     if let Some(next) = self.learn(&decision, &came, &spent, now)
@@ -766,8 +766,8 @@ impl<'a> Guard<'a> {
                         track.job = None;
                     }
                 }
-                Ok(Event::Said(said)) => self.balanced(said),
-                Ok(Event::Order(_) | Event::Intends(..) | Event::Checked(..))
+                Ok(DaemonEvent::Said(said)) => self.balanced(said),
+                Ok(DaemonEvent::Order(_) | DaemonEvent::Intends(..) | DaemonEvent::Checked(..))
                 | Err(RecvTimeoutError::Timeout) => {
                     self.notify(&[sd_notify::NotifyState::Watchdog]);
                 }
@@ -799,11 +799,11 @@ impl<'a> Guard<'a> {
     }
 
     fn log_event(&mut self, what: &str, text: String) {
-        self.log.add(Entry {
+        self.log.add(LogEntry {
             at: now_text(),
             what: what.into(),
             text,
-            ..Entry::default()
+            ..LogEntry::default()
         });
     }
 
@@ -815,7 +815,7 @@ impl<'a> Guard<'a> {
         bytes: Option<Bytes>,
         seconds: Option<f64>,
     ) {
-        self.log.add(Entry {
+        self.log.add(LogEntry {
             at: now_text(),
             what: what.into(),
             pid: Some(decision.id.pid),
@@ -871,7 +871,7 @@ impl<'a> Guard<'a> {
             let going = jobs.find(|(id, _)| id.pid == program.pid);
             program.job = going.and_then(|(_, going)| going.progress().clone());
         }
-        let status = Status {
+        let status = GuardStatus {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -1012,7 +1012,7 @@ fn take_lock(places: &Places) -> Result<HostLock, Failure> {
     })
 }
 
-fn answer(request: Request<'_>, shared: &Shared, orders: &ControlSender, views: &dyn Views) -> Response {
+fn answer(request: HttpRequest<'_>, shared: &SharedStatus, orders: &ControlSender, views: &dyn Views) -> Response {
     let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
     if request.method == "POST" {
         let order = match request.path {

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use hugeleaf_proof::Verdict;
 use hugeleaf_proof::effective_sample::{self, PairLogs};
-use hugeleaf_proof::hold::{self, Holds};
-use hugeleaf_proof::stats::{self, Better, LogInterval, Method};
-use hugeleaf_proof::stopping_rule::Rule;
+use hugeleaf_proof::sustained::{self, Holds};
+use hugeleaf_proof::stats::{self, Better, LogInterval, StatisticalTest};
+use hugeleaf_proof::stopping_rule::StoppingRule;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Keep;
@@ -64,14 +64,14 @@ impl Proven {
             center: self.ratio.ln(),
             low: self.low.ln(),
             high: self.high.ln(),
-            method: Method::SignedRank,
+            method: StatisticalTest::SignedRank,
         }
     }
 
     /// Applies holds to a verdict that would demote. Returns false if they contradict the pairs; the verdict is then
     /// `unclear`, and the memory stays.
     pub fn confirm(&mut self, holds: &Holds) -> bool {
-        let judged = hold::verdict(self.verdict, &self.interval(), Some(holds));
+        let judged = sustained::verdict(self.verdict, &self.interval(), Some(holds));
         let stands = holds.settled || (judged == self.verdict && judged != Verdict::Unclear);
         self.verdict = judged;
         stands
@@ -172,19 +172,19 @@ impl Evidence {
 
 /// Returns the verdict of pairs at this error probability per side; `None` if there are too few for any interval.
 fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogInterval)> {
-    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::of(*log)).collect();
+    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::from_whole(*log)).collect();
     let weigh = |confidence: f64| {
-        let rule = Rule {
+        let rule = StoppingRule {
             confidence,
             fixed_pairs: Some(logs.len()),
-            ..Rule::default()
+            ..StoppingRule::default()
         };
         Some(effective_sample::analyse(&rule, &pairs)?.interval)
     };
     match weigh(1.0 - 2.0 * share) {
         Some(interval) => Some((stats::judge(&interval, EQUAL.ln(), better), interval)),
         // Too few pairs for the confidence that this test requires.
-        None => Some((Verdict::Unclear, weigh(Rule::default().confidence)?)),
+        None => Some((Verdict::Unclear, weigh(StoppingRule::default().confidence)?)),
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use fastrand::Rng;
     use hugeleaf_proof::Arm;
-    use hugeleaf_proof::hold::Round;
+    use hugeleaf_proof::sustained::Round;
     use proptest::prelude::*;
 
     /// Returns a sample of the standard normal distribution (Box and Muller).

@@ -16,16 +16,16 @@ mod tests {
     use hugeleaf_host::{Root, read_host};
     use hugeleaf_sys::Kernel;
 
-    use crate::{Files, Guard, GuardError, Places, Status, Views};
+    use crate::{Files, Guard, GuardError, Places, GuardStatus, Views};
 
     struct Faulty;
 
     impl Views for Faulty {
-        fn page(&self, _path: &str, _status: &Status) -> Option<(&'static str, Vec<u8>)> {
+        fn page(&self, _path: &str, _status: &GuardStatus) -> Option<(&'static str, Vec<u8>)> {
             None
         }
 
-        fn metrics(&self, _status: &Status) -> String {
+        fn metrics(&self, _status: &GuardStatus) -> String {
             panic!("expected by a test")
         }
     }

@@ -65,7 +65,7 @@ impl Default for Prove {
 
 /// Conditions for promoting a process tree, and limits of the promotion.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
+pub struct PromotionLimits {
     pub pace: Pace,
     pub min_age: Duration,
     /// Minimum processor usage, in processors.
@@ -81,10 +81,10 @@ pub struct Limits {
     pub hours: Vec<Hours>,
 }
 
-impl Default for Limits {
+impl Default for PromotionLimits {
     /// The limits of AIX's Active System Optimizer, and a tenth of a process's time.
-    fn default() -> Limits {
-        Limits {
+    fn default() -> PromotionLimits {
+        PromotionLimits {
             pace: Pace::default(),
             min_age: Duration::from_secs(30),
             min_cpu: Share(0.1),

@@ -16,7 +16,7 @@ const MODE: u32 = 0o640;
 const SYSLOG: &str = "/dev/log";
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Entry {
+pub struct LogEntry {
     /// Time: RFC 3339, UTC.
     pub at: String,
     /// One of `promote`, `one-way`, `promoted`, `demote`, `demoted`, `test`, `tested`, `failed`, `started`, `stopped`,
@@ -43,7 +43,7 @@ pub struct Log {
     path: Option<PathBuf>,
     most: Bytes,
     length: u64,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     system: System,
     problem: Option<String>,
     lost: u64,
@@ -114,7 +114,7 @@ impl Log {
     }
 
     /// Adds an entry. If the file cannot be written, the entry is lost and [`Log::problem`] reports it.
-    pub fn add(&mut self, entry: Entry) {
+    pub fn add(&mut self, entry: LogEntry) {
         let whom = match entry.pid {
             Some(pid) => format!("{} {pid}: ", entry.name),
             None if entry.name.is_empty() => String::new(),
@@ -138,7 +138,7 @@ impl Log {
         self.entries.push_back(entry);
     }
 
-    fn write(&mut self, path: &Path, entry: &Entry) -> Result<(), String> {
+    fn write(&mut self, path: &Path, entry: &LogEntry) -> Result<(), String> {
         let mut line = serde_json::to_vec(entry).map_err(|e| e.to_string())?;
         line.push(b'\n');
         if self.length + line.len() as u64 > self.most.get() {
@@ -158,7 +158,7 @@ impl Log {
         Ok(())
     }
 
-    pub fn newest(&self) -> Vec<Entry> {
+    pub fn newest(&self) -> Vec<LogEntry> {
         self.entries.iter().cloned().collect()
     }
 
@@ -187,16 +187,16 @@ fn length_of(path: &Path) -> u64 {
 mod tests {
     use super::*;
 
-    fn entry(text: &str) -> Entry {
-        Entry {
+    fn entry(text: &str) -> LogEntry {
+        LogEntry {
             at: "2026-01-01T00:00:00Z".into(),
             what: "promoted".into(),
             text: text.into(),
-            ..Entry::default()
+            ..LogEntry::default()
         }
     }
 
-    fn lines(path: &Path) -> Vec<Entry> {
+    fn lines(path: &Path) -> Vec<LogEntry> {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())
@@ -217,7 +217,7 @@ mod tests {
         let old = dir.path().join("guard.jsonl.1");
         assert!(length_of(&path) <= most.get() && length_of(&old) <= most.get());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
-        let all: Vec<Entry> = lines(&old).into_iter().chain(lines(&path)).collect();
+        let all: Vec<LogEntry> = lines(&old).into_iter().chain(lines(&path)).collect();
         assert_eq!(all.last().unwrap().text, "entry 499");
         let first: usize = all[0].text[6..].parse().unwrap();
         assert_eq!(all.len(), 500 - first);

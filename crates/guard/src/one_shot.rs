@@ -12,15 +12,15 @@ use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::observe::Observer;
+use crate::observer::Observer;
 use crate::policy::{Decision, JobOutcome, Promoted, decide, learn, passed_over, pressure};
 use crate::pool_watch::PoolWatch;
 use crate::pools::{PoolInputs, outlook};
-use crate::seen::{Now, Observation};
-use crate::state::State;
-use crate::status::{ProgramStatus, SCHEMA, Status, programs};
-use crate::why::TreeState;
-use crate::work::{Tools, work};
+use crate::observation::{Now, Observation};
+use crate::state::GuardState;
+use crate::status::{ProgramStatus, SCHEMA, GuardStatus, programs};
+use crate::tree_state::TreeState;
+use crate::run_job::{Tools, work};
 
 /// Time between the two scans that measure processor usage.
 const APART: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub struct Pass {
     pub programs: Vec<ProgramStatus>,
     /// Number of other process trees, by reason.
     pub passed_over: BTreeMap<&'static str, usize>,
-    pub done: Vec<Done>,
+    pub done: Vec<OneShotResult>,
     /// Planned change of each pool that may give pages back; empty if the pass makes changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Pass {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Done {
+pub struct OneShotResult {
     pub pid: u32,
     pub name: String,
     pub text: String,
@@ -51,7 +51,7 @@ pub fn once(
     kernel: &Kernel,
     host: &Host,
     config: &Config,
-    state: &mut State,
+    state: &mut GuardState,
     dry_run: bool,
     stop: &AtomicBool,
 ) -> Result<Pass, ReadError> {
@@ -93,7 +93,7 @@ pub fn once(
                 continue;
             }
             texts.insert(decision.id.pid, text.clone());
-            done.push(Done {
+            done.push(OneShotResult {
                 pid: decision.id.pid,
                 name: decision.name.clone(),
                 text,
@@ -122,7 +122,7 @@ fn pools_outlook(
     kernel: &Kernel,
     observer: &Observer<'_>,
     config: &Config,
-    state: &State,
+    state: &GuardState,
     seen: &Observation,
     now: Now,
 ) -> Vec<String> {
@@ -139,31 +139,31 @@ fn pools_outlook(
 }
 
 /// Returns the metrics of a host without a guard: process trees from 16M on, without promotions and tests.
-pub fn scan_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<Status, ReadError> {
+pub fn scan_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<GuardStatus, ReadError> {
     const LEAST: Bytes = Bytes::from_mib(16);
     let mut config = Config::default();
     for rule in &mut config.rules {
         rule.limits.min_bytes = LEAST;
         rule.limits.min_age = Duration::ZERO;
     }
-    let mut state = State::default();
+    let mut state = GuardState::default();
     let mut observer = Observer::new(root, kernel, host);
     let (seen, now) = observer.scan(&config, &state)?;
     decide(&config, &mut state, &seen, now);
-    Ok(Status {
+    Ok(GuardStatus {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").into(),
         host: observer.host_status(&seen.host),
         programs: programs(&config, &state, &seen),
         seen: seen.programs.len(),
         series: config.series,
-        ..Status::default()
+        ..GuardStatus::default()
     })
 }
 
 fn take(
     config: &Config,
-    state: &mut State,
+    state: &mut GuardState,
     seen: &Observation,
     decision: &Decision,
     came: &JobOutcome,
@@ -190,7 +190,7 @@ fn describe_outcome(came: &JobOutcome, took: Duration) -> (String, bool) {
 /// Marks pending decisions as next, and adds the results of executed ones.
 fn standings(
     config: &Config,
-    state: &State,
+    state: &GuardState,
     seen: &Observation,
     done: &BTreeMap<u32, String>,
 ) -> Vec<ProgramStatus> {
@@ -207,7 +207,7 @@ fn standings(
     all
 }
 
-fn counts(config: &Config, state: &State, seen: &Observation) -> BTreeMap<&'static str, usize> {
+fn counts(config: &Config, state: &GuardState, seen: &Observation) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     let others = seen
         .programs

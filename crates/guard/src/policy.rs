@@ -8,19 +8,19 @@
 use std::time::Duration;
 
 use hugeleaf_mover::{Memory, Pace, Percent, pacer};
-use hugeleaf_proof::hold::{self, Holds};
+use hugeleaf_proof::sustained::{self, Holds};
 use hugeleaf_proof::stats::{Better, LogInterval};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
-use hugeleaf_units::fault::{FAULT, caught};
+use hugeleaf_units::panic::{FAULT, caught};
 
 use crate::config::{Action, Config};
 use crate::evidence::{Evidence, Tested};
 use crate::limits::Prove;
 use crate::rule::{Rule, rule_of};
-use crate::seen::{HostSnapshot, Now, Observation, ObservedTree};
-use crate::state::{JobKind, PromotedMemory, Proof, Remembered, State, Test, Track};
-use crate::why::{TreeStatus, TreeState, WhyNot};
+use crate::observation::{HostSnapshot, Now, Observation, ObservedTree};
+use crate::state::{JobKind, PromotedMemory, Proof, Remembered, GuardState, Test, Track};
+use crate::tree_state::{TreeStatus, TreeState, WhyNot};
 use hugeleaf_host::ProgramId;
 
 /// Change of resident memory, or a hundredth of it, that triggers a detailed scan.
@@ -68,7 +68,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    fn of(seen: &ObservedTree, rule: &Rule, job: Job, why: String) -> Decision {
+    fn new(seen: &ObservedTree, rule: &Rule, job: Job, why: String) -> Decision {
         Decision {
             id: seen.id,
             pids: seen.pids.clone(),
@@ -121,7 +121,7 @@ pub enum SessionPlan {
 
 /// Result of one session of a test.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Session {
+pub struct TestSession {
     /// Log ratios of its pairs; none of a hold.
     pub logs: Vec<f64>,
     /// `None` for pairs, and for a hold that could not be completed.
@@ -158,7 +158,7 @@ pub enum JobOutcome {
     Demoted {
         done: Bytes,
     },
-    Tested(Session),
+    Tested(TestSession),
     Sampled {
         /// Bytes touched per second.
         touched: f64,
@@ -174,7 +174,7 @@ pub enum JobOutcome {
 
 impl JobOutcome {
     /// Returns the outcome of a job. A panic is a failure of the job alone.
-    pub fn of(job: impl FnOnce() -> JobOutcome) -> JobOutcome {
+    pub fn from_job(job: impl FnOnce() -> JobOutcome) -> JobOutcome {
         caught(job).unwrap_or(JobOutcome::Failed {
             why: FAULT.into(),
             ended: false,
@@ -183,7 +183,7 @@ impl JobOutcome {
 }
 
 /// True if this scan should walk the page tables of a process tree.
-pub fn needs_detail(config: &Config, state: &State, seen: &ObservedTree, now: Now) -> bool {
+pub fn needs_detail(config: &Config, state: &GuardState, seen: &ObservedTree, now: Now) -> bool {
     let Some(rule) = rule_of(&config.rules, seen) else {
         return false;
     };
@@ -225,7 +225,7 @@ pub fn group_of(seen: &ObservedTree) -> String {
 }
 
 /// Decides the work to do now. Each process tree that a rule does not skip gets a [`Standing`].
-pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) -> Vec<Decision> {
+pub fn decide(config: &Config, state: &mut GuardState, seen: &Observation, now: Now) -> Vec<Decision> {
     apply_scan(config, state, seen, now);
     if seen.host.is_short {
         state.short_until = now.since_boot + SHORT;
@@ -237,8 +237,8 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
             continue;
         };
         match judge(rule, state, program, &seen.host, now) {
-            Judged::PlaceState(standing) => stand(state, program, standing),
-            Judged::Act(next) => fit.push(Fit {
+            TreeDecision::PlaceState(standing) => stand(state, program, standing),
+            TreeDecision::Act(next) => fit.push(Fit {
                 rank: rank(state, program),
                 rule,
                 program,
@@ -280,7 +280,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
 }
 
 /// If several wait for their first promotion, samples of their accesses decide the order.
-fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
+fn to_be_sampled(state: &GuardState, fit: &mut [Fit<'_>], now: Now) {
     let waits = |f: &Fit<'_>| {
         let track = state.tracks.get(&f.program.id);
         f.next.kind == JobKind::Promote
@@ -293,7 +293,7 @@ fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
     for one in fit.iter_mut().filter(|f| waits(f)) {
         let sampled = state.tracks.get(&one.program.id).and_then(|t| t.sampled_at);
         if sampled.is_none_or(|at| now.since_boot >= at + SAMPLE_AGAIN) {
-            one.next = Next {
+            one.next = NextJob {
                 kind: JobKind::Sample,
                 why: "several are queued: their accesses are sampled to order them".into(),
             };
@@ -305,21 +305,21 @@ struct Fit<'a> {
     rank: f64,
     rule: &'a Rule,
     program: &'a ObservedTree,
-    next: Next,
+    next: NextJob,
 }
 
-struct Next {
+struct NextJob {
     kind: JobKind,
     why: String,
 }
 
-enum Judged {
+enum TreeDecision {
     PlaceState(TreeStatus),
-    Act(Next),
+    Act(NextJob),
 }
 
 /// Applies a scan: new process trees, detailed scans, and process trees that are gone.
-fn apply_scan(config: &Config, state: &mut State, seen: &Observation, now: Now) {
+fn apply_scan(config: &Config, state: &mut GuardState, seen: &Observation, now: Now) {
     let live: std::collections::BTreeSet<ProgramId> = seen.programs.iter().map(|p| p.id).collect();
     // An ended process tree counts until its job is over, because two tests must never run at once.
     state
@@ -357,15 +357,15 @@ fn apply_scan(config: &Config, state: &mut State, seen: &Observation, now: Now) 
     }
 }
 
-fn stand(state: &mut State, program: &ObservedTree, standing: TreeStatus) {
+fn stand(state: &mut GuardState, program: &ObservedTree, standing: TreeStatus) {
     // Process trees without a detailed scan are not stored, because there are thousands.
     if let Some(track) = state.tracks.get_mut(&program.id) {
         track.standing = Some(standing);
     }
 }
 
-fn judge(rule: &Rule, state: &mut State, seen: &ObservedTree, host: &HostSnapshot, now: Now) -> Judged {
-    let no = |why: WhyNot| Judged::PlaceState(TreeStatus::not(&why, &rule.label));
+fn judge(rule: &Rule, state: &mut GuardState, seen: &ObservedTree, host: &HostSnapshot, now: Now) -> TreeDecision {
+    let no = |why: WhyNot| TreeDecision::PlaceState(TreeStatus::not(&why, &rule.label));
     if let Some(why) = never(rule, seen) {
         return no(why);
     }
@@ -374,7 +374,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &ObservedTree, host: &HostSnapsho
         return no(not_looked_at(rule, seen));
     };
     if let Some(job) = track.job {
-        return Judged::PlaceState(going_on(job, track, rule));
+        return TreeDecision::PlaceState(going_on(job, track, rule));
     }
     if let Some(error) = &track.closer.unreadable {
         return no(WhyNot::Unreadable(error.clone()));
@@ -395,7 +395,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &ObservedTree, host: &HostSnapsho
     // Little base-page memory besides much huge-page memory: another mechanism has promoted it.
     if track.closer.small < rule.limits.min_bytes && track.closer.large > track.closer.small {
         track.scans = 0;
-        return Judged::PlaceState(already_huge(track, rule));
+        return TreeDecision::PlaceState(already_huge(track, rule));
     }
     if let Some(why) = unfit(rule, track, seen) {
         track.scans = 0;
@@ -411,7 +411,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &ObservedTree, host: &HostSnapsho
     if track.scans < rule.limits.scans {
         return no(WhyNot::Scans(track.scans, rule.limits.scans));
     }
-    Judged::Act(Next {
+    TreeDecision::Act(NextJob {
         kind: JobKind::Promote,
         why: format!(
             "{} of {} on base pages",
@@ -490,12 +490,12 @@ fn already_huge(track: &Track, rule: &Rule) -> TreeStatus {
 }
 
 /// Judges a promoted process tree: new base-page memory is promoted too, and a test runs when due.
-fn kept(rule: &Rule, seen: &ObservedTree, track: &mut Track, host: &HostSnapshot, now: Now) -> Judged {
+fn kept(rule: &Rule, seen: &ObservedTree, track: &mut Track, host: &HostSnapshot, now: Now) -> TreeDecision {
     let held = track.closer.held();
     let enough = Bytes(host.huge.get() * GROWN_PAGES).max(Bytes(held.get() / 100));
     let small = track.closer.small;
     let Some(moved) = &track.moved else {
-        return Judged::PlaceState(already_huge(track, rule));
+        return TreeDecision::PlaceState(already_huge(track, rule));
     };
     let left = moved.left.unwrap_or(small);
     let again = moved.again.is_some_and(|at| now.since_boot >= at);
@@ -507,20 +507,20 @@ fn kept(rule: &Rule, seen: &ObservedTree, track: &mut Track, host: &HostSnapshot
                 small - left
             ),
         };
-        return Judged::Act(Next {
+        return TreeDecision::Act(NextJob {
             kind: JobKind::Promote,
             why,
         });
     }
     match test_due(rule, seen, track, host, now) {
-        Some(why) => Judged::Act(Next {
+        Some(why) => TreeDecision::Act(NextJob {
             kind: JobKind::Test,
             why,
         }),
         None => {
             let (large, proof) = (track.closer.large, proof_in_words(&track.proof));
             let text = format!("{large} of {held} on huge pages, {proof}");
-            Judged::PlaceState(TreeStatus::new(TreeState::Managed, text, &rule.label))
+            TreeDecision::PlaceState(TreeStatus::new(TreeState::Managed, text, &rule.label))
         }
     }
 }
@@ -565,7 +565,7 @@ fn metric_of(rule: &Rule, seen: &ObservedTree, host: &HostSnapshot) -> Option<St
 
 /// Estimates the gain by huge pages: touched base-page memory, or all base-page memory without a sample, times the processors
 /// used.
-fn rank(state: &State, seen: &ObservedTree) -> f64 {
+fn rank(state: &GuardState, seen: &ObservedTree) -> f64 {
     let closer = state.tracks.get(&seen.id).map(|t| &t.closer);
     let bytes = closer.map_or(0.0, |c| c.touched.unwrap_or_else(|| c.small.as_f64()));
     bytes * seen.cpu.unwrap_or(0.0).max(0.01)
@@ -574,9 +574,9 @@ fn rank(state: &State, seen: &ObservedTree) -> f64 {
 fn hold_up(
     config: &Config,
     rule: &Rule,
-    state: &mut State,
+    state: &mut GuardState,
     host: &HostSnapshot,
-    next: &Next,
+    next: &NextJob,
     seen: &ObservedTree,
     now: Now,
 ) -> Option<WhyNot> {
@@ -629,7 +629,7 @@ fn hold_up(
     None
 }
 
-fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<WhyNot> {
+fn others(config: &Config, rule: &Rule, state: &GuardState, next: JobKind) -> Option<WhyNot> {
     let jobs = || state.tracks.values().filter_map(|t| Some((t, t.job?)));
     let count = |kind: JobKind| jobs().filter(|(_, job)| *job == kind).count();
     let moves = count(JobKind::Promote) + count(JobKind::Demote);
@@ -650,7 +650,7 @@ fn others(config: &Config, rule: &Rule, state: &State, next: JobKind) -> Option<
     is_full.then_some(WhyNot::Full)
 }
 
-pub fn pressure(config: &Config, state: &State, host: &HostSnapshot, at: Duration) -> Option<WhyNot> {
+pub fn pressure(config: &Config, state: &GuardState, host: &HostSnapshot, at: Duration) -> Option<WhyNot> {
     if host.is_short || at < state.short_until {
         return Some(WhyNot::LowMemory);
     }
@@ -664,9 +664,9 @@ pub fn pressure(config: &Config, state: &State, host: &HostSnapshot, at: Duratio
 fn start(
     config: &Config,
     rule: &Rule,
-    state: &mut State,
+    state: &mut GuardState,
     seen: &ObservedTree,
-    next: Next,
+    next: NextJob,
     host: &HostSnapshot,
     now: Now,
 ) -> Decision {
@@ -708,7 +708,7 @@ fn start(
             switch_thp_on: rule.overrides && track.closer.thp_disabled,
         },
     };
-    Decision::of(seen, rule, job, next.why)
+    Decision::new(seen, rule, job, next.why)
 }
 
 /// Returns the next session of a test: the next pairs, or a hold if the pairs would demote.
@@ -736,7 +736,7 @@ fn longest_test(held: Bytes, pace: Pace, interval: Duration, session: SessionPla
     let moves = 2.0 * (PAIRS_AT_A_TIME + 1) as f64;
     let holds = match session {
         SessionPlan::Pairs(_) => 0.0,
-        SessionPlan::Hold { time, .. } => time.as_secs_f64() * 2.0 * hold::MOST_ROUNDS as f64,
+        SessionPlan::Hold { time, .. } => time.as_secs_f64() * 2.0 * sustained::MOST_ROUNDS as f64,
     };
     // Settling takes three quarters of an interval.
     let interval = 2.0 * interval.max(LEAST_INTERVAL).as_secs_f64();
@@ -745,21 +745,21 @@ fn longest_test(held: Bytes, pace: Pace, interval: Duration, session: SessionPla
     READINGS + Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-fn remembered<'a>(state: &'a State, seen: &ObservedTree, host: &HostSnapshot) -> Option<&'a Remembered> {
+fn remembered<'a>(state: &'a GuardState, seen: &ObservedTree, host: &HostSnapshot) -> Option<&'a Remembered> {
     let closer = &state.tracks.get(&seen.id)?.closer;
     let group = group_of(seen);
     let mut all = state.remembered.iter().rev();
     all.find(|r| r.holds_for(&group, &seen.name, closer, &host.kernel))
 }
 
-pub fn forget(state: &mut State, id: ProgramId) {
+pub fn forget(state: &mut GuardState, id: ProgramId) {
     state.tracks.remove(&id);
 }
 
 /// Records the result of a decision, and returns immediate follow-up work: the demotion of memory without gain.
 pub fn learn(
     config: &Config,
-    state: &mut State,
+    state: &mut GuardState,
     seen: &ObservedTree,
     came: &JobOutcome,
     host: &HostSnapshot,
@@ -827,7 +827,7 @@ pub fn learn(
     }
 }
 
-fn promoted(state: &mut State, seen: &ObservedTree, came: &Promoted, now: Now) {
+fn promoted(state: &mut GuardState, seen: &ObservedTree, came: &Promoted, now: Now) {
     let Some(track) = state.tracks.get_mut(&seen.id) else {
         return;
     };
@@ -870,9 +870,9 @@ fn promoted(state: &mut State, seen: &ObservedTree, came: &Promoted, now: Now) {
 /// only after a hold, because pairs of short intervals miss effects that need time.
 fn tested(
     rule: &Rule,
-    state: &mut State,
+    state: &mut GuardState,
     seen: &ObservedTree,
-    session: &Session,
+    session: &TestSession,
     host: &HostSnapshot,
     now: Now,
 ) -> Option<Decision> {
@@ -948,11 +948,11 @@ fn demotion(rule: &Rule, track: &mut Track, seen: &ObservedTree) -> Decision {
         memory: moved.memory,
     };
     let why = format!("test result: {}", proof_in_words(&track.proof));
-    Decision::of(seen, rule, job, why)
+    Decision::new(seen, rule, job, why)
 }
 
 /// Keeps one entry per program, newest last, and drops the oldest.
-fn remember(state: &mut State, new: Remembered) {
+fn remember(state: &mut GuardState, new: Remembered) {
     let all = &mut state.remembered;
     all.retain(|old| (&old.group, &old.name) != (&new.group, &new.name));
     all.push(new);

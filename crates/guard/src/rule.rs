@@ -5,8 +5,8 @@ use std::fmt;
 use hugeleaf_host::process::stat::{is_service, unit_of};
 use wildmatch::WildMatch;
 
-use crate::limits::{Action, Keep, Limits, Prove};
-use crate::seen::ObservedTree;
+use crate::limits::{Action, Keep, PromotionLimits, Prove};
+use crate::observation::ObservedTree;
 
 /// Patterns of a rule: `*` stands for any characters and `?` for one. All given patterns must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -75,7 +75,7 @@ pub struct Rule {
     pub label: String,
     pub matcher: Matcher,
     pub action: Action,
-    pub limits: Limits,
+    pub limits: PromotionLimits,
     /// True if it overrides a THP setting made by prctl.
     pub overrides: bool,
     /// The metric for tests, as in `prove --metric`.
@@ -163,7 +163,7 @@ mod tests {
             label: "redis".into(),
             matcher: Matcher::default(),
             action: Action::Promote,
-            limits: Limits::default(),
+            limits: PromotionLimits::default(),
             overrides: false,
             metric: Some("redis:127.0.0.1:6379".into()),
             prove: None,

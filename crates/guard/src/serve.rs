@@ -27,7 +27,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::read;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
-use hugeleaf_units::fault::caught;
+use hugeleaf_units::panic::caught;
 
 /// Maximum number of connections per listener; a further one closes another.
 const CONNECTIONS: usize = 64;
@@ -70,7 +70,7 @@ pub fn processor_without_answers() -> Duration {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct HttpRequest<'a> {
     /// `GET`; over the Unix socket also `POST`.
     pub method: &'a str,
     /// The path without the query; if `Accept` requests the page's other format, the path of that format.
@@ -172,7 +172,7 @@ impl Listener {
     }
 }
 
-struct Connection {
+struct HttpConnection {
     socket: OwnedFd,
     trusted: bool,
     until: Instant,
@@ -194,8 +194,8 @@ enum Goes {
 struct Serving<'a> {
     listener: &'a Listener,
     hosts: Vec<String>,
-    answer: &'a dyn Fn(Request<'_>) -> Response,
-    connections: VecDeque<Connection>,
+    answer: &'a dyn Fn(HttpRequest<'_>) -> Response,
+    connections: VecDeque<HttpConnection>,
     /// Fresh answers on loopback: request, expiry, bytes.
     kept: Vec<(String, Instant, Rc<[u8]>)>,
     budget: Budget,
@@ -233,13 +233,13 @@ impl Budget {
 
 /// Serves until `stop` is set. `answer` must be quick, because all other clients wait meanwhile. A fault closes the
 /// current connections, and serving continues.
-pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>) -> Response) {
+pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(HttpRequest<'_>) -> Response) {
     while caught(|| serve_until(listener, stop, answer)).is_none() {
         pause(TICK);
     }
 }
 
-fn serve_until(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(Request<'_>) -> Response) {
+fn serve_until(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(HttpRequest<'_>) -> Response) {
     // The standard library's backlog is so short that a flood would make the kernel drop other connections.
     let _ = rustix::net::listen(listener.fd(), BACKLOG);
     let mut serving = Serving {
@@ -314,7 +314,7 @@ impl Serving<'_> {
                 }
             };
             self.make_room();
-            self.connections.push_back(Connection {
+            self.connections.push_back(HttpConnection {
                 socket,
                 trusted: !self.listener.is_open_to_all(),
                 until: Instant::now() + PATIENCE,
@@ -328,9 +328,9 @@ impl Serving<'_> {
 
     /// Closes the oldest slow reader, or the oldest connection without a request, if there are too many.
     fn make_room(&mut self) {
-        let is_slow = |c: &Connection| c.response.is_some() && !c.drains;
+        let is_slow = |c: &HttpConnection| c.response.is_some() && !c.drains;
         let slow = self.connections.iter().filter(|c| is_slow(c)).count();
-        let has_no_need = |c: &Connection| match slow >= SLOW_READERS {
+        let has_no_need = |c: &HttpConnection| match slow >= SLOW_READERS {
             true => is_slow(c),
             false => self.connections.len() >= CONNECTIONS && (c.response.is_none() || c.drains),
         };
@@ -344,7 +344,7 @@ impl Serving<'_> {
             return;
         };
         if connection.response.is_none() {
-            let answer = |request: Request<'_>| reuse(&mut self.kept, request, self.answer);
+            let answer = |request: HttpRequest<'_>| reuse(&mut self.kept, request, self.answer);
             connection.response = connection.read(&self.hosts, answer).map(|bytes| (bytes, 0));
         }
         if connection.go_on() == Goes::Over {
@@ -356,8 +356,8 @@ impl Serving<'_> {
 /// Returns the answer to a request, on loopback a recent one if available.
 fn reuse(
     kept: &mut Vec<(String, Instant, Rc<[u8]>)>,
-    request: Request<'_>,
-    answer: &dyn Fn(Request<'_>) -> Response,
+    request: HttpRequest<'_>,
+    answer: &dyn Fn(HttpRequest<'_>) -> Response,
 ) -> Rc<[u8]> {
     let bytes = |response: Response| Rc::from(response.bytes());
     if request.trusted {
@@ -378,7 +378,7 @@ fn reuse(
     bytes
 }
 
-impl Connection {
+impl HttpConnection {
     fn go_on(&mut self) -> Goes {
         match self.drains {
             true => self.drain(),
@@ -390,7 +390,7 @@ impl Connection {
     fn read(
         &mut self,
         hosts: &[String],
-        answer: impl FnOnce(Request<'_>) -> Rc<[u8]>,
+        answer: impl FnOnce(HttpRequest<'_>) -> Rc<[u8]>,
     ) -> Option<Rc<[u8]>> {
         let refuse = |status, why: &str| Some(Rc::from(Response::refuse(status, why).bytes()));
         let mut buffer = [0; 2048];
@@ -456,7 +456,7 @@ pub fn parse_request<'a>(
     bytes: &'a [u8],
     trusted: bool,
     hosts: &[String],
-) -> Result<Option<Request<'a>>, Response> {
+) -> Result<Option<HttpRequest<'a>>, Response> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(bytes) {
@@ -488,7 +488,7 @@ pub fn parse_request<'a>(
         true => other,
         false => path,
     };
-    Ok(Some(Request {
+    Ok(Some(HttpRequest {
         method,
         path,
         query,

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Evidence, Proven};
 use crate::pools::PoolsState;
-use crate::seen::{Detail, FileId};
-use crate::why::TreeStatus;
+use crate::observation::{Detail, FileId};
+use crate::tree_state::TreeStatus;
 use hugeleaf_host::ProgramId;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct State {
+pub struct GuardState {
     #[serde(with = "as_list")]
     pub tracks: BTreeMap<ProgramId, Track>,
     /// Verdicts of tests, for later processes of the same name.
@@ -26,7 +26,7 @@ pub struct State {
     pub fragmented: BackOff,
     /// End of the pause in promotion after a memory shortage, since boot.
     pub short_until: Duration,
-    pub counts: Counts,
+    pub counts: PromotionCounts,
     #[serde(default)]
     pub pools: PoolsState,
 }
@@ -284,7 +284,7 @@ impl Remembered {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counts {
+pub struct PromotionCounts {
     pub promotions: u64,
     #[serde(rename = "promoted_bytes")]
     pub promoted: Bytes,
@@ -311,7 +311,7 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-impl Counts {
+impl PromotionCounts {
     /// Adds the calls of any work on a process: a promotion, a demotion, or a test.
     pub fn stall(&mut self, stalls: &Stalls) {
         self.stalled += stalls.total;

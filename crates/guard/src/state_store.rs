@@ -6,14 +6,14 @@ use hugeleaf_host::Root;
 use hugeleaf_sys::{Existing, rename, write_whole};
 use serde::{Deserialize, Serialize};
 
-use crate::state::State;
+use crate::state::GuardState;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct SavedState {
     schema: u64,
     /// Boot id and namespaces for which process ids and times since boot are valid.
     boot: String,
-    state: State,
+    state: GuardState,
 }
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct StateFile {
 impl StateFile {
     /// Opens a file and reads its state. An unreadable or invalid file is moved aside for a new state, and the
     /// reason is returned.
-    pub fn open(root: &Root, path: &Path) -> (StateFile, State, Option<String>) {
+    pub fn open(root: &Root, path: &Path) -> (StateFile, GuardState, Option<String>) {
         let boot = root.read("proc/sys/kernel/random/boot_id");
         let boot = boot.known().map_or("", |id| id.trim());
         let namespace = |name: &str| {
@@ -41,17 +41,17 @@ impl StateFile {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return (file, State::default(), None);
+                return (file, GuardState::default(), None);
             }
             Err(error) => {
                 return (
                     file,
-                    State::default(),
+                    GuardState::default(),
                     Some(format!("{}: {error}", path.display())),
                 );
             }
         };
-        match serde_json::from_slice::<Kept>(&bytes) {
+        match serde_json::from_slice::<SavedState>(&bytes) {
             Ok(kept) if kept.schema == 1 => {
                 let mut state = kept.state;
                 file.last = bytes;
@@ -81,7 +81,7 @@ impl StateFile {
                     "{}: {why}; the file was {what}, and the state starts empty",
                     path.display()
                 );
-                (file, State::default(), Some(why))
+                (file, GuardState::default(), Some(why))
             }
         }
     }
@@ -90,8 +90,8 @@ impl StateFile {
     ///
     /// # Errors
     /// The write failed; the old file is still there.
-    pub fn save(&mut self, state: &State) -> Result<(), String> {
-        let kept = Kept {
+    pub fn save(&mut self, state: &GuardState) -> Result<(), String> {
+        let kept = SavedState {
             schema: 1,
             boot: self.boot.clone(),
             state: state.clone(),
@@ -123,8 +123,8 @@ mod tests {
         (dir, root)
     }
 
-    fn state() -> State {
-        let mut state = State::default();
+    fn state() -> GuardState {
+        let mut state = GuardState::default();
         let id = ProgramId {
             pid: 7,
             start_ticks: 9,
@@ -144,7 +144,7 @@ mod tests {
         let (dir, root) = host("one");
         let path = dir.path().join("state.json");
         let (mut file, empty, problem) = StateFile::open(&root, &path);
-        assert_eq!((empty, problem), (State::default(), None));
+        assert_eq!((empty, problem), (GuardState::default(), None));
         file.save(&state()).unwrap();
         let (_, again, _) = StateFile::open(&root, &path);
         let track = again.tracks.values().next().unwrap();
@@ -218,7 +218,7 @@ mod tests {
             let path = dir.path().join("state.json");
             std::fs::write(&path, bad).unwrap();
             let (mut file, state, problem) = StateFile::open(&root, &path);
-            assert_eq!(state, State::default());
+            assert_eq!(state, GuardState::default());
             assert!(problem.unwrap().contains(".bad"), "{bad}");
             file.save(&state).unwrap();
             assert!(dir.path().join("state.json.bad").exists());

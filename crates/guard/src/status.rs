@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_mover::{Part, Progress, Stage};
+use hugeleaf_mover::{BytesByReason, Progress, Stage};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Action, Config};
-use crate::log::Entry;
+use crate::log::LogEntry;
 use crate::policy::proof_in_words;
 use crate::pools::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
-use crate::seen::Observation;
-use crate::state::{Counts, CoverageAt, Proof, Remembered, State, Track};
-use crate::why::{TreeStatus, TreeState};
+use crate::observation::Observation;
+use crate::state::{PromotionCounts, CoverageAt, Proof, Remembered, GuardState, Track};
+use crate::tree_state::{TreeStatus, TreeState};
 use hugeleaf_balancer::BalanceStatus;
 
 /// Version of the answer of `guard status --json`. Schema 1 had other names, which are still read.
 pub const SCHEMA: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Status {
+pub struct GuardStatus {
     pub schema: u64,
     pub version: String,
     pub pid: u32,
@@ -43,12 +43,12 @@ pub struct Status {
     pub pools: PoolsStatus,
     pub programs: Vec<ProgramStatus>,
     pub seen: usize,
-    pub counts: Counts,
+    pub counts: PromotionCounts,
     pub remembered: Vec<Remembered>,
     pub series: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balance: Vec<BalanceStatus>,
-    pub log: Vec<Entry>,
+    pub log: Vec<LogEntry>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -215,7 +215,7 @@ impl From<&Progress<'_>> for MoveStatus {
             seconds: progress.elapsed.as_secs_f64(),
             call_seconds: progress.stalls.total.as_secs_f64(),
             longest_stall_seconds: progress.stalls.longest.as_secs_f64(),
-            one_way: (progress.one_way).map_or_else(String::new, Part::one_way_in_words),
+            one_way: (progress.one_way).map_or_else(String::new, BytesByReason::one_way_in_words),
         }
     }
 }
@@ -257,7 +257,7 @@ impl std::fmt::Display for MoveStatus {
 }
 
 /// Returns the process trees with a detailed scan, the most promising of each state first.
-pub fn programs(config: &Config, state: &State, seen: &Observation) -> Vec<ProgramStatus> {
+pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<ProgramStatus> {
     let mut programs: Vec<ProgramStatus> = (seen.programs.iter())
         .filter_map(|program| {
             let track = state.tracks.get(&program.id)?;
@@ -307,7 +307,7 @@ fn coverage(track: &Track) -> Option<f64> {
     track.closer.large.share_of(track.closer.held())
 }
 
-impl Status {
+impl GuardStatus {
     pub fn count(&self, state: TreeState) -> usize {
         self.programs
             .iter()

@@ -7,7 +7,7 @@ use hugeleaf_units::Bytes;
 
 use hugeleaf_host::ProgramId;
 
-use crate::seen::{Detail, ObservedTree};
+use crate::observation::{Detail, ObservedTree};
 
 /// Returns a busy server that has run for an hour, with a gigabyte on base pages and no detailed scan.
 pub fn seen(pid: u32) -> ObservedTree {

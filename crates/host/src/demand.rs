@@ -6,9 +6,9 @@
 
 pub mod account;
 mod jvm;
-mod kind;
+mod source_kind;
 mod mariadb;
-mod measured;
+mod resident;
 mod postgres;
 mod postgres_files;
 mod query;
@@ -27,11 +27,11 @@ use crate::fact::Fact;
 use crate::model::{PageUsage, ProcessLimits};
 
 pub use account::read_user;
-pub use jvm::{Region as JavaRegion, Sizes as JavaSizes, parse_sizes as parse_java_sizes};
-pub use kind::{FlagArity, SourceKind};
+pub use jvm::{Region as JavaRegion, JvmSizes as JavaSizes, parse_sizes as parse_java_sizes};
+pub use source_kind::{FlagArity, SourceKind};
 pub use mariadb::parse_options as parse_mariadb_options;
 pub use postgres_files::setting_in as parse_postgres_setting;
-pub use source::{SOURCES, Services, Source, read_services, read_source};
+pub use source::{SOURCES, Services, DemandSource, read_services, read_source};
 
 /// A program, or several that belong together, with memory that could be on huge pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -215,7 +215,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    pub const fn one(bytes: Bytes) -> Mappings {
+    pub const fn single(bytes: Bytes) -> Mappings {
         Mappings { bytes, count: 1 }
     }
 }

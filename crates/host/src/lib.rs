@@ -28,10 +28,10 @@ pub mod model;
 mod parse;
 pub mod process;
 #[cfg(feature = "full")]
-pub mod program;
+pub mod executable;
 mod root;
 #[cfg(feature = "full")]
-mod snapshot;
+mod target;
 pub mod system;
 #[cfg(test)]
 mod testing;
@@ -54,14 +54,14 @@ pub use parse::ParseError;
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
 pub use root::{Root, UserFiles};
 pub use system::{read_memory_facts, read_start_facts};
-pub use wants::{Want, Wanted};
+pub use wants::{SettingRequirement, AcceptedValues};
 #[cfg(feature = "full")]
 pub use {
     process::{ProcessError, ReadDetail, read_all_processes, read_process},
-    program::{
+    executable::{
         Elf, Format, Privilege, Program, ProgramError, find_program, has_hidden_sqlite, parse_elf,
     },
-    snapshot::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
-    system::{Identity, identity, read_host, read_leftovers, read_owners},
+    target::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
+    system::{HostIdentity, identity, read_host, read_leftovers, read_owners},
     watch::ProgramId,
 };

@@ -7,7 +7,7 @@
 
 pub(crate) mod cgroup_paths;
 #[cfg(feature = "full")]
-pub mod guest;
+pub mod shared_limit;
 pub mod hugetlb;
 mod memory;
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::fact::Fact;
 use crate::process::stat::units_in;
-use crate::wants::Want;
+use crate::wants::SettingRequirement;
 
 /// Facts of the host as a whole.
 #[derive(Debug, Clone, Serialize)]
@@ -55,7 +55,7 @@ pub struct Host {
     pub owners: Vec<Owner>,
     /// Settings that running programs want. Filled by commands that advise settings.
     #[serde(skip)]
-    pub wants: Vec<Want>,
+    pub wants: Vec<SettingRequirement>,
     /// Pool pages that no running process holds. Absent if they were not searched for.
     pub leftovers: Fact<Vec<Leftover>>,
     /// Lines of the kernel log on pools or failed allocations.
@@ -362,14 +362,14 @@ fn in_seconds<S: Serializer>(millis: &Fact<u64>, out: S) -> Result<S::Ok, S::Err
 impl Serialize for Thp {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Size {
+        struct ThpSizeEntry {
             page_bytes: PageSize,
             private: Fact<String>,
             shared: Fact<String>,
             private_in_force: Option<String>,
             shared_in_force: Option<String>,
         }
-        let size = |order: &'_ ThpOrder| Size {
+        let size = |order: &'_ ThpOrder| ThpSizeEntry {
             page_bytes: order.size,
             private: order.anon.clone(),
             shared: order.shmem.clone(),
@@ -382,7 +382,7 @@ impl Serialize for Thp {
         fields.serialize_field("defrag", &self.defrag)?;
         fields.serialize_field("use_zero_page", &self.use_zero_page)?;
         fields.serialize_field("shrink_underused", &self.shrink_underused)?;
-        let sizes: Vec<Size> = self.orders.iter().map(size).collect();
+        let sizes: Vec<ThpSizeEntry> = self.orders.iter().map(size).collect();
         fields.serialize_field("sizes", &sizes)?;
         fields.serialize_field("khugepaged", &self.khugepaged)?;
         fields.end()

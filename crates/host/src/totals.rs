@@ -108,7 +108,7 @@ fn of_size(table: &[PageUsage], like: &PageUsage) -> Bytes {
 
 /// The counted part of a segment if its processes are summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counted {
+pub struct CountedMemory {
     /// Counted resident bytes.
     pub resident: Bytes,
     /// Counted bytes in swap.
@@ -124,17 +124,17 @@ pub struct Counted {
 /// 1/`k` if it has others too. That is never less than the share, and each page counts once. For hugetlb
 /// pages `Pss` reports nothing, so the largest shared view counts. The view with the most memory counts
 /// in full, and the rest is divided among the others.
-pub fn counted(processes: &[&Process]) -> Vec<Vec<Counted>> {
-    let mut counts: Vec<Vec<Counted>> = processes
+pub fn counted(processes: &[&Process]) -> Vec<Vec<CountedMemory>> {
+    let mut counts: Vec<Vec<CountedMemory>> = processes
         .iter()
-        .map(|p| vec![Counted::default(); p.segments.len()])
+        .map(|p| vec![CountedMemory::default(); p.segments.len()])
         .collect();
     for mut views in spaces(processes).into_values() {
         views.sort_by_key(|v| (v.start, v.end));
         for group in groups(&views) {
             let deepest = depth(group);
             for (view, resident) in group.iter().zip(shares(group, deepest)) {
-                counts[view.at.0][view.at.1] = Counted {
+                counts[view.at.0][view.at.1] = CountedMemory {
                     resident,
                     swapped: view.swapped_share(deepest),
                 };
@@ -157,7 +157,7 @@ pub fn union_len(mut ranges: Vec<Range>) -> Bytes {
 
 /// A segment as a view of memory that other segments may map too.
 #[derive(Debug, Clone, Copy)]
-struct View<'a> {
+struct SegmentView<'a> {
     at: (usize, usize),
     segment: &'a Segment,
     /// Offset in the object. The address for private anonymous memory, which stays the same after fork.
@@ -167,10 +167,10 @@ struct View<'a> {
 
 /// Device and inode, and zeroes for private anonymous memory. Each private mapping of a file part is a
 /// space of its own. A library's parts overlap by a page at their ends, but are not the same memory.
-type Space = ((u32, u32, u64), Option<u64>);
+type SharedObjectId = ((u32, u32, u64), Option<u64>);
 
-fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
-    let mut spaces: BTreeMap<Space, Vec<View<'a>>> = BTreeMap::new();
+fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<SharedObjectId, Vec<SegmentView<'a>>> {
+    let mut spaces: BTreeMap<SharedObjectId, Vec<SegmentView<'a>>> = BTreeMap::new();
     for (p, process) in processes.iter().enumerate() {
         for (n, segment) in process.segments.iter().enumerate() {
             let start = match segment.object {
@@ -180,7 +180,7 @@ fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
             let of_file = segment.object != (0, 0, 0) && !segment.shared;
             let is_part = of_file && segment.request.hugetlb.is_none();
             let space = (segment.object, is_part.then_some(start));
-            spaces.entry(space).or_default().push(View {
+            spaces.entry(space).or_default().push(SegmentView {
                 at: (p, n),
                 segment,
                 start,
@@ -192,7 +192,7 @@ fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
 }
 
 /// Groups views, sorted by start, that overlap directly or through others.
-fn groups<'a, 'b>(views: &'b [View<'a>]) -> Vec<&'b [View<'a>]> {
+fn groups<'a, 'b>(views: &'b [SegmentView<'a>]) -> Vec<&'b [SegmentView<'a>]> {
     let (mut groups, mut from, mut end) = (Vec::new(), 0, 0);
     for (i, view) in views.iter().enumerate() {
         if i > from && view.start >= end {
@@ -206,7 +206,7 @@ fn groups<'a, 'b>(views: &'b [View<'a>]) -> Vec<&'b [View<'a>]> {
 }
 
 /// Returns the maximum number of views that contain the same byte.
-fn depth(group: &[View<'_>]) -> u64 {
+fn depth(group: &[SegmentView<'_>]) -> u64 {
     let starts = group.iter().map(|v| (v.start, 1));
     let ends = group.iter().map(|v| (v.end, -1));
     let mut steps: Vec<(u64, i64)> = starts.chain(ends).collect();
@@ -219,7 +219,7 @@ fn depth(group: &[View<'_>]) -> u64 {
     most.unsigned_abs()
 }
 
-impl View<'_> {
+impl SegmentView<'_> {
     fn resident(&self) -> Bytes {
         self.segment.resident
     }
@@ -255,13 +255,13 @@ impl View<'_> {
 }
 
 /// Returns the counted resident bytes of each view of a group.
-fn shares(group: &[View<'_>], deepest: u64) -> Vec<Bytes> {
+fn shares(group: &[SegmentView<'_>], deepest: u64) -> Vec<Bytes> {
     let is_pool = group.iter().any(|v| v.segment.request.hugetlb.is_some());
     let common = match is_pool {
-        true => group.iter().map(View::shared).max().unwrap_or_default(),
+        true => group.iter().map(SegmentView::shared).max().unwrap_or_default(),
         false => group.iter().map(|v| v.shared_part(deepest)).sum(),
     };
-    let own: Bytes = group.iter().map(View::private).sum();
+    let own: Bytes = group.iter().map(SegmentView::private).sum();
     let order = |i: &usize| {
         (
             group[*i].resident(),
@@ -277,7 +277,7 @@ fn shares(group: &[View<'_>], deepest: u64) -> Vec<Bytes> {
     // Private memory counts first, then a part of the shared memory.
     let of_own = rest.min(own_of_others);
     let of_common = rest - of_own;
-    let share = |(i, view): (usize, &View<'_>)| match i == holder {
+    let share = |(i, view): (usize, &SegmentView<'_>)| match i == holder {
         true => view.resident(),
         false => {
             view.private().scaled(of_own, own_of_others)

@@ -5,47 +5,47 @@ use std::fmt;
 
 /// A setting that a running program wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
+pub struct SettingRequirement {
     /// The program's name on screens.
     pub who: String,
     /// The file of the setting.
     pub file: String,
-    pub values: Wanted,
+    pub values: AcceptedValues,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum AcceptedValues {
     /// One of these values, best first.
     OneOf(Vec<String>),
     AtMost(u64),
     AtLeast(u64),
 }
 
-impl Wanted {
+impl AcceptedValues {
     /// Returns the values at its edges. If several wants share a value, they share one of these.
     pub fn edges(&self) -> Vec<String> {
         match self {
-            Wanted::OneOf(values) => values.clone(),
-            Wanted::AtLeast(edge) | Wanted::AtMost(edge) => vec![edge.to_string()],
+            AcceptedValues::OneOf(values) => values.clone(),
+            AcceptedValues::AtLeast(edge) | AcceptedValues::AtMost(edge) => vec![edge.to_string()],
         }
     }
 
     pub fn allows(&self, value: &str) -> bool {
         let number = value.parse::<u64>().ok();
         match self {
-            Wanted::OneOf(values) => values.iter().any(|v| v == value),
-            Wanted::AtMost(most) => number.is_some_and(|n| n <= *most),
-            Wanted::AtLeast(least) => number.is_some_and(|n| n >= *least),
+            AcceptedValues::OneOf(values) => values.iter().any(|v| v == value),
+            AcceptedValues::AtMost(most) => number.is_some_and(|n| n <= *most),
+            AcceptedValues::AtLeast(least) => number.is_some_and(|n| n >= *least),
         }
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for AcceptedValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wanted::OneOf(values) => f.write_str(&values.join(" or ")),
-            Wanted::AtLeast(least) => write!(f, "at least {least}"),
-            Wanted::AtMost(most) => write!(f, "at most {most}"),
+            AcceptedValues::OneOf(values) => f.write_str(&values.join(" or ")),
+            AcceptedValues::AtLeast(least) => write!(f, "at least {least}"),
+            AcceptedValues::AtMost(most) => write!(f, "at most {most}"),
         }
     }
 }

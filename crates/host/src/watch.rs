@@ -21,7 +21,7 @@ use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
 use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::root::Root;
-use crate::snapshot::all_pids;
+use crate::target::all_pids;
 use crate::system::counters::read_uptime;
 use crate::totals::union_len;
 
@@ -338,7 +338,7 @@ pub fn walk_pages(
     }
     // Shared memory is walked in the process that has touched most of it. A server's first process often has touched hardly any.
     all.sort_by_key(|(pid, status)| (Reverse(status.resident_shmem), *pid));
-    let mut walk = Walk {
+    let mut walk = TreeWalk {
         root,
         kernel,
         pmd,
@@ -347,7 +347,7 @@ pub fn walk_pages(
             _ => ScanDetail::Exclusive,
         },
         objects: BTreeMap::new(),
-        shared: Sizes::default(),
+        shared: RangesBySize::default(),
     };
     let now = since_boot(root).unwrap_or_default();
     let (mut first, mut forked) = (ForkInfo::default(), Vec::new());
@@ -394,14 +394,14 @@ type Objects = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
 
 /// Memory ranges by page size.
 #[derive(Default)]
-struct Sizes {
+struct RangesBySize {
     base: Vec<Range>,
     huge: Vec<Range>,
 }
 
 /// Private memory of a process that could be on huge pages.
 #[derive(Debug, Clone, Copy, Default)]
-struct Found {
+struct EligibleMemory {
     base: Bytes,
     huge: Bytes,
     /// Memory shared since a fork, which is in neither of the two.
@@ -409,7 +409,7 @@ struct Found {
 }
 
 /// The walk over the processes of a program.
-struct Walk<'a> {
+struct TreeWalk<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
     pmd: PageSize,
@@ -417,11 +417,11 @@ struct Walk<'a> {
     /// Shared objects, each by the first process that has it.
     objects: Objects,
     /// Private memory that several processes share since a fork. It is at the same addresses and counts once.
-    shared: Sizes,
+    shared: RangesBySize,
 }
 
-impl Walk<'_> {
-    fn process(&mut self, pid: Pid) -> Fact<Found> {
+impl TreeWalk<'_> {
+    fn process(&mut self, pid: Pid) -> Fact<EligibleMemory> {
         let (root, kernel, detail) = (self.root, self.kernel, self.detail);
         let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
             Fact::Known(maps) => maps,
@@ -431,7 +431,7 @@ impl Walk<'_> {
         let Ok(pagemap) = root.open(file_of(pid, "pagemap")) else {
             return by_smaps(root, pid, self.pmd, &mut self.objects);
         };
-        let mut found = Found::default();
+        let mut found = EligibleMemory::default();
         for map in maps.iter().filter(|map| can_be_huge(map, self.pmd)) {
             if map.shared && self.objects.contains_key(&map.object) {
                 continue;
@@ -493,12 +493,12 @@ fn can_be_huge(map: &MapLine, pmd: PageSize) -> bool {
     fits && is_memory && map.permissions[1] && map.name != "[vsyscall]"
 }
 
-fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact<Found> {
+fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact<EligibleMemory> {
     let entries = root.parse_lines(file_of(pid, "smaps"), read_smaps_lines);
     let Fact::Known(entries) = entries else {
-        return entries.map(|_| Found::default());
+        return entries.map(|_| EligibleMemory::default());
     };
-    let mut found = Found::default();
+    let mut found = EligibleMemory::default();
     let mut seen: Vec<(u32, u32, u64)> = Vec::new();
     for SmapsEntry { map, counts, .. } in entries.iter().filter(|e| can_be_huge(&e.map, pmd)) {
         let (small, large) = (counts.resident - counts.pmd_mapped, counts.pmd_mapped);

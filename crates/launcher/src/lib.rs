@@ -9,7 +9,7 @@
 mod environment;
 mod library;
 mod tree;
-mod watch;
+mod process_watch;
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use serde::Serialize;
 
 pub use environment::{SqliteCache, variables};
 pub use library::Library;
-pub use watch::{Watch, Watcher};
+pub use process_watch::{Watch, Watcher};
 
 /// A process as observed when it held the most memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -24,7 +24,7 @@ const LISTED: usize = 200;
 /// Maximum number of files that are searched for a SQLite.
 const SEARCHED: usize = 10_000;
 
-struct Member {
+struct TreeMember {
     /// Start time and image; a different image means another program.
     identity: (u64, [u64; 4]),
     resident: Bytes,
@@ -42,7 +42,7 @@ pub struct Tree {
     started: Instant,
     /// Ids that existed at the last scan, members or not.
     known: BTreeSet<Pid>,
-    members: BTreeMap<Pid, Member>,
+    members: BTreeMap<Pid, TreeMember>,
     ended: Vec<ProcessPeak>,
     left_out: usize,
     peak: Bytes,
@@ -138,7 +138,7 @@ impl Tree {
 
     fn admit(&mut self, pid: Pid) {
         if let Ok(identity) = identity(&self.root, pid) {
-            let member = Member {
+            let member = TreeMember {
                 identity,
                 resident: Bytes::ZERO,
                 peak: Bytes::ZERO,
@@ -201,7 +201,7 @@ impl Tree {
             roles: Vec::new(),
         };
         let known = self.members.get(&pid).map(|m| m.peak);
-        let member = Member {
+        let member = TreeMember {
             identity,
             resident: process.resident,
             peak: known.unwrap_or_default().max(process.resident),

@@ -15,13 +15,13 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
 use hugeleaf_verdict::growth::Holes;
 
-use crate::memory::{BlockLocation, HeldBeforeSplit};
+use crate::process_memory::{BlockLocation, HeldBeforeSplit};
 use crate::options::Percent;
-use crate::outcome::{Part, Reason};
+use crate::outcome::{BytesByReason, Reason};
 use crate::refusals::NoSplit;
 
-pub use crate::memory::ObjectId;
-pub use hugeleaf_verdict::eligible::Kind;
+pub use crate::process_memory::ObjectId;
+pub use hugeleaf_verdict::eligible::MappingKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
@@ -29,7 +29,7 @@ pub struct Block {
     /// The block's range; length and alignment of a huge page.
     pub range: Range,
     pub role: Role,
-    pub kind: Kind,
+    pub kind: MappingKind,
     /// The object that backs it; (0, 0, 0, false) for private anonymous memory.
     pub object: ObjectId,
     /// Offset in the object, in bytes.
@@ -55,7 +55,7 @@ impl Block {
     /// Returns the key that is the same in every process and at every address that maps the block; `None` for
     /// private memory.
     pub fn key(&self) -> Option<BlockKey> {
-        (self.kind != Kind::Private).then_some((self.object, self.offset))
+        (self.kind != MappingKind::Private).then_some((self.object, self.offset))
     }
 
     pub(crate) fn spot(&self) -> BlockLocation {
@@ -71,9 +71,9 @@ impl Block {
     /// mm/madvise.c). A file is only unmapped by it.
     pub fn one_way(&self, no_split: Option<NoSplit>) -> Option<Reason> {
         match self.kind {
-            Kind::File => Some(eligible::Reason::FileStays.into()),
+            MappingKind::File => Some(eligible::Reason::FileStays.into()),
             _ if self.locked => Some(Reason::Locked),
-            Kind::Shared if self.map_only || !self.exclusive => {
+            MappingKind::Shared if self.map_only || !self.exclusive => {
                 no_split.map(|why| Reason::SharedByOthers(Some(why)))
             }
             _ => None,
@@ -82,15 +82,15 @@ impl Block {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct BlockPlan {
     /// Sorted by address.
     pub blocks: Vec<Block>,
     pub already: Bytes,
     pub already_private: Bytes,
     pub already_shared: Vec<(BlockKey, Bytes)>,
-    pub left_out: Vec<Part>,
+    pub left_out: Vec<BytesByReason>,
     /// The same by proportional share, so that each page counts once over all processes that map it.
-    pub left_out_share: Vec<Part>,
+    pub left_out_share: Vec<BytesByReason>,
     /// Hugetlb pages that other processes may map too: the object and the range in it.
     pub pool_shared: Vec<(ObjectId, Range)>,
     /// Blocks that are left out because parts of them are not resident.
@@ -104,7 +104,7 @@ pub struct Plan {
     pub overlap: Bytes,
 }
 
-impl Plan {
+impl BlockPlan {
     pub fn requested(&self) -> Bytes {
         let blocks: Bytes = self.blocks.iter().map(|b| b.range.len()).sum();
         blocks - self.overlap
@@ -137,8 +137,8 @@ impl Plan {
 
     fn leave_out(&mut self, reason: impl Into<Reason>, bytes: Bytes, share: Bytes) {
         let reason = reason.into();
-        Part::add(&mut self.left_out, reason, bytes);
-        Part::add(&mut self.left_out_share, reason, share);
+        BytesByReason::add(&mut self.left_out, reason, bytes);
+        BytesByReason::add(&mut self.left_out_share, reason, share);
     }
 }
 
@@ -183,15 +183,15 @@ impl SplitCandidate {
 
 /// Weight of a segment's pages that several processes map. With `n` processes each counts a page as 1/`n`, the
 /// kernel's proportional share (PSS).
-struct Share {
+struct SharedWeight {
     /// Weight of a page that other processes map too; 0.0 to 1.0.
     others: f64,
     /// Weight of any page; 0.0 to 1.0.
     any: f64,
 }
 
-impl Share {
-    fn of(segment: &Segment) -> Share {
+impl SharedWeight {
+    fn from_segment(segment: &Segment) -> SharedWeight {
         let ratio = |part: Bytes, all: Bytes| match all.is_zero() {
             true => 1.0,
             false => (part.as_f64() / all.as_f64()).min(1.0),
@@ -203,7 +203,7 @@ impl Share {
             .filter(|run| is_resident(run.state) && run.state.has(PageState::EXCLUSIVE))
             .map(|run| run.range.len())
             .sum();
-        Share {
+        SharedWeight {
             others: ratio(segment.pss - own, segment.resident - own),
             any: ratio(segment.pss, segment.resident),
         }
@@ -215,16 +215,16 @@ impl Share {
     }
 
     fn of_any(&self, bytes: Bytes) -> Bytes {
-        Share::part(bytes, self.any)
+        SharedWeight::part(bytes, self.any)
     }
 
     fn of_base(&self, tally: &Tally) -> Bytes {
-        tally.exclusive_base + Share::part(tally.on_base() - tally.exclusive_base, self.others)
+        tally.exclusive_base + SharedWeight::part(tally.on_base() - tally.exclusive_base, self.others)
     }
 
     fn of_huge(&self, tally: &Tally) -> Bytes {
         let own = tally.exclusive - tally.exclusive_base;
-        own + Share::part(tally.huge - own, self.others)
+        own + SharedWeight::part(tally.huge - own, self.others)
     }
 }
 
@@ -271,22 +271,22 @@ impl Rules<'_> {
 }
 
 /// Plans the blocks of each process, in the order of the processes.
-pub fn plan(processes: &[&Process], rules: &Rules<'_>) -> Vec<Plan> {
-    let shared = SharedBlocks::of(processes, rules);
+pub fn plan(processes: &[&Process], rules: &Rules<'_>) -> Vec<BlockPlan> {
+    let shared = SharedBlocks::from_processes(processes, rules);
     let each = processes.iter().enumerate();
     each.map(|(index, process)| plan_process(index, process, rules, &shared))
         .collect()
 }
 
-fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &SharedBlocks) -> Plan {
-    let mut plan = Plan::default();
+fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &SharedBlocks) -> BlockPlan {
+    let mut plan = BlockPlan::default();
     for segment in &process.segments {
         // Not the program's memory, or already on huge pages.
         if segment.role == Role::Vdso || eligible::is_on_pool(segment) {
             continue;
         }
         let base_bytes = PageUsage::on_base(&segment.by_page_size);
-        let share = Share::of(segment);
+        let share = SharedWeight::from_segment(segment);
         let kind = match eligible::mapping(rules.host, process, segment) {
             Ok(kind) => kind,
             Err(reason) => {
@@ -305,7 +305,7 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
             plan.already_private += share.of_any(thp_bytes(segment));
             plan.overlap += thp_bytes(segment);
         }
-        let place = Place {
+        let place = SegmentContext {
             pid: process.pid,
             index,
             segment,
@@ -320,18 +320,18 @@ fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &Sha
     plan
 }
 
-struct Place<'a> {
+struct SegmentContext<'a> {
     pid: Pid,
     index: usize,
     segment: &'a Segment,
-    kind: Kind,
-    share: Share,
+    kind: MappingKind,
+    share: SharedWeight,
     registered: &'a [Range],
 }
 
 fn plan_slot(
-    plan: &mut Plan,
-    place: &Place<'_>,
+    plan: &mut BlockPlan,
+    place: &SegmentContext<'_>,
     slot: &Slot,
     rules: &Rules<'_>,
     shared: &SharedBlocks,
@@ -369,8 +369,8 @@ fn plan_slot(
         Err(reason) => {
             plan.leave_out(reason, tally.on_base(), share);
             let missing = match (block.kind, union) {
-                (Kind::Shared, Some(union)) if union.first != (place.index, range.start()) => None,
-                (Kind::Shared, Some(union)) => Some(union.missing(rules)),
+                (MappingKind::Shared, Some(union)) if union.first != (place.index, range.start()) => None,
+                (MappingKind::Shared, Some(union)) => Some(union.missing(rules)),
                 _ => Some(block.missing),
             };
             if let Some(missing) = missing {
@@ -383,14 +383,14 @@ fn plan_slot(
 /// Returns true if every page of a block of private memory is its own or the zero page.
 fn is_torn(block: &Block, tally: &Tally) -> bool {
     let whole = tally.present + tally.zero == block.range.len() && !tally.present.is_zero();
-    block.kind == Kind::Private && block.exclusive && !tally.zero.is_zero() && whole
+    block.kind == MappingKind::Private && block.exclusive && !tally.zero.is_zero() && whole
 }
 
-impl Place<'_> {
+impl SegmentContext<'_> {
     fn block(&self, range: Range, tally: &Tally, missing: Bytes) -> Block {
         let segment = self.segment;
         let exclusive = tally.exclusive == tally.present;
-        let share = match self.kind == Kind::Private && !exclusive {
+        let share = match self.kind == MappingKind::Private && !exclusive {
             true => self.share.of_base(tally) + self.share.of_huge(tally),
             false => range.len(),
         };
@@ -424,7 +424,7 @@ fn judge(
     process: usize,
 ) -> Result<Block, eligible::Reason> {
     let len = block.range.len();
-    let (Kind::Shared, Some(union)) = (block.kind, union) else {
+    let (MappingKind::Shared, Some(union)) = (block.kind, union) else {
         eligible::block(block.kind, len, tally, rules.needs(&block))?;
         return Ok(rules.counted(block));
     };
@@ -458,7 +458,7 @@ pub fn judge_again(
     runs: &[PageRun],
     rules: &Rules<'_>,
 ) -> Result<Block, Option<Reason>> {
-    let tally = Tally::of(block.range, runs);
+    let tally = Tally::from_runs(block.range, runs);
     if !tally.huge.is_zero() {
         return Err(None);
     }
@@ -477,10 +477,10 @@ pub fn judge_again(
     judge(block, &tally, rules, None, 0).map_err(|reason| Some(reason.into()))
 }
 
-pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
-    let mut plan = Plan::default();
+pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> BlockPlan {
+    let mut plan = BlockPlan::default();
     for segment in &process.segments {
-        let share = Share::of(segment);
+        let share = SharedWeight::from_segment(segment);
         let base = PageUsage::on_base(&segment.by_page_size);
         plan.already += base;
         plan.already_private += share.of_any(base);
@@ -503,7 +503,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
             continue;
         };
         plan.huge_unknown |= !pages.huge_known;
-        let place = Place {
+        let place = SegmentContext {
             pid: process.pid,
             index,
             segment,
@@ -534,7 +534,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
 
 /// Leaves out the hugetlb pages of a segment. The kernel has no proportional share of those. Their backing object
 /// tells who shares them, even for private memory of forked processes.
-fn leave_out_pool(plan: &mut Plan, segment: &Segment, pool: Bytes) {
+fn leave_out_pool(plan: &mut BlockPlan, segment: &Segment, pool: Bytes) {
     if pool.is_zero() {
         return;
     }
@@ -649,11 +649,11 @@ impl Union {
 struct SharedBlocks(HashMap<(ObjectId, u64), Union>);
 
 impl SharedBlocks {
-    fn of(processes: &[&Process], rules: &Rules<'_>) -> SharedBlocks {
+    fn from_processes(processes: &[&Process], rules: &Rules<'_>) -> SharedBlocks {
         let mut all = SharedBlocks(HashMap::new());
         for (index, process) in processes.iter().enumerate() {
             for segment in &process.segments {
-                if eligible::mapping(rules.host, process, segment) == Ok(Kind::Shared) {
+                if eligible::mapping(rules.host, process, segment) == Ok(MappingKind::Shared) {
                     all.add(index, segment, rules);
                 }
             }

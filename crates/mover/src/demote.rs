@@ -9,13 +9,13 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::blocks;
 use crate::finish::{self, Outcome};
-use crate::memory::HeldBeforeSplit;
+use crate::process_memory::HeldBeforeSplit;
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
 use crate::precondition::PreconditionError;
 use crate::split::{self, Splitter};
-use crate::work::{Context, Job, State, Work};
-use crate::{pacer, privilege, readback, work, zeros};
+use crate::job::{Context, Job, State, Work};
+use crate::{pacer, privilege, readback, job, zero_pages};
 
 /// Number of attempts on a huge page that stays whole although the kernel reported success. Another
 /// task held a reference to it at that moment.
@@ -43,7 +43,7 @@ pub fn demote(
     progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
 ) -> Result<Outcome, PreconditionError> {
-    let huge = work::huge_page_of(kernel, host)?;
+    let huge = job::huge_page_of(kernel, host)?;
     let context = Context {
         kernel,
         root,
@@ -80,8 +80,8 @@ fn plan_all(
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), PreconditionError> {
     let probe = (!options.dry_run).then_some(Advice::Cold);
-    let (open, skipped) = work::open_all(context, pids, options.only.as_deref(), probe)?;
-    let rules = work::rules(context, &open, options.only.as_deref(), huge);
+    let (open, skipped) = job::open_all(context, pids, options.only.as_deref(), probe)?;
+    let rules = job::rules(context, &open, options.only.as_deref(), huge);
     let each = open
         .into_iter()
         .enumerate()
@@ -156,7 +156,7 @@ fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, ba
         for i in &chunk[..through] {
             note(job, work, *i, State::Called);
         }
-        zeros::restore_after_split(job, work, &chunk[..through]);
+        zero_pages::restore_after_split(job, work, &chunk[..through]);
         at += through;
         len = most;
         match answer {

@@ -4,11 +4,11 @@ use hugeleaf_units::{Bytes, PageSize};
 use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
-use crate::memory::HeldBeforeSplit;
+use crate::process_memory::HeldBeforeSplit;
 use crate::outcome::{ProcessOutcome, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
 use crate::totals::{self, Totals};
-use crate::work::{Job, Work};
+use crate::job::{Job, Work};
 use crate::{pacer, readback};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -11,27 +11,27 @@ use std::os::unix::fs::FileExt;
 use hugeleaf_host::{Process, Root};
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
-use crate::memory::ProcessIdentity;
-use crate::outcome::Ended;
+use crate::process_memory::ProcessIdentity;
+use crate::outcome::ProcessEnd;
 
 /// One process, permanently distinguished from every other.
-pub(crate) struct Identity {
+pub(crate) struct ProcessHandle {
     pub(crate) fd: PidFd,
     pub(crate) pagemap: File,
     pub(crate) who: ProcessIdentity,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lost {
-    Ended(Ended),
+pub(crate) enum ProcessLoss {
+    Ended(ProcessEnd),
     Unsure(Errno),
 }
 
-impl Identity {
+impl ProcessHandle {
     /// Creates the identity of the process behind `fd`. `process` was read after `fd` and then `pagemap` were
     /// opened.
-    pub(crate) fn new(fd: PidFd, pagemap: File, process: &Process) -> Identity {
-        Identity {
+    pub(crate) fn new(fd: PidFd, pagemap: File, process: &Process) -> ProcessHandle {
+        ProcessHandle {
             fd,
             pagemap,
             who: ProcessIdentity::from(process),
@@ -42,47 +42,47 @@ impl Identity {
         self.fd.pid()
     }
 
-    pub(crate) fn check(&self, kernel: &Kernel, root: &Root) -> Result<(), Lost> {
+    pub(crate) fn check(&self, kernel: &Kernel, root: &Root) -> Result<(), ProcessLoss> {
         match kernel.has_exited(&self.fd) {
             Ok(false) => {}
-            Ok(true) => return Err(Lost::Ended(Ended::Exited)),
+            Ok(true) => return Err(ProcessLoss::Ended(ProcessEnd::Exited)),
             Err(SysError {
                 errno: Errno::SRCH, ..
-            }) => return Err(Lost::Ended(Ended::Exited)),
-            Err(e) => return Err(Lost::Unsure(e.errno)),
+            }) => return Err(ProcessLoss::Ended(ProcessEnd::Exited)),
+            Err(e) => return Err(ProcessLoss::Unsure(e.errno)),
         }
         match self.pagemap.read_at(&mut [0; 8], 0) {
             Ok(8) => {}
-            Ok(_) => return Err(Lost::Ended(self.how_it_ended(kernel, root))),
+            Ok(_) => return Err(ProcessLoss::Ended(self.how_it_ended(kernel, root))),
             Err(e) => {
                 let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
-                return Err(Lost::Unsure(errno));
+                return Err(ProcessLoss::Unsure(errno));
             }
         }
         match ProcessIdentity::of(root, self.pid()) {
             Ok(now) if now == self.who => Ok(()),
-            Ok(now) if now.is_same_process(&self.who) => Err(Lost::Ended(ended_by(&now))),
-            _ => Err(Lost::Ended(Ended::Exited)),
+            Ok(now) if now.is_same_process(&self.who) => Err(ProcessLoss::Ended(ended_by(&now))),
+            _ => Err(ProcessLoss::Ended(ProcessEnd::Exited)),
         }
     }
 
     /// Returns why the address space is gone: the process exited, or it runs another program.
-    fn how_it_ended(&self, kernel: &Kernel, root: &Root) -> Ended {
+    fn how_it_ended(&self, kernel: &Kernel, root: &Root) -> ProcessEnd {
         match (
             kernel.has_exited(&self.fd),
             ProcessIdentity::of(root, self.pid()),
         ) {
             (Ok(false), Ok(now)) => ended_by(&now),
-            _ => Ended::Exited,
+            _ => ProcessEnd::Exited,
         }
     }
 }
 
 /// Determines how a process ended from the addresses that it shows now. A process that is being killed gives up its
 /// memory before it exits, and shows no address (`do_task_stat`, fs/proc/array.c).
-const fn ended_by(now: &ProcessIdentity) -> Ended {
+const fn ended_by(now: &ProcessIdentity) -> ProcessEnd {
     match now.has_addresses() {
-        false => Ended::Exited,
-        true => Ended::Replaced,
+        false => ProcessEnd::Exited,
+        true => ProcessEnd::Replaced,
     }
 }

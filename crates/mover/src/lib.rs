@@ -23,7 +23,7 @@ pub mod blocks;
 mod demote;
 mod finish;
 mod identity;
-mod memory;
+mod process_memory;
 mod options;
 mod outcome;
 pub mod pacer;
@@ -36,16 +36,16 @@ mod readback;
 mod refusals;
 mod split;
 mod totals;
-mod work;
+mod job;
 mod working_set;
-mod zeros;
+mod zero_pages;
 
 pub use demote::demote;
 pub use finish::Outcome;
-pub use memory::{HeldBeforeSplit, Memory, ProcessIdentity};
+pub use process_memory::{HeldBeforeSplit, Memory, ProcessIdentity};
 pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
 pub use outcome::{
-    DoneBy, Ended, Method, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
+    DoneBy, ProcessEnd, Method, BytesByReason, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
     StoppedBy,
 };
 pub use pacer::Stalls;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_units::{Bytes, Range};
 
-use crate::memory::{HeldBeforeSplit, Memory, ProcessIdentity};
+use crate::process_memory::{HeldBeforeSplit, Memory, ProcessIdentity};
 
 /// A whole percentage from 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

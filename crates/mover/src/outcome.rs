@@ -9,7 +9,7 @@ use hugeleaf_verdict::eligible;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use crate::memory::{Memory, ProcessIdentity};
+use crate::process_memory::{Memory, ProcessIdentity};
 use crate::pacer::Stalls;
 use crate::precondition::PreconditionError;
 use crate::refusals::{NoSplit, NoZeros};
@@ -110,33 +110,33 @@ impl Serialize for Reason {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct BytesByReason {
     #[serde(flatten)]
     pub reason: Reason,
     pub bytes: Bytes,
 }
 
-impl Part {
+impl BytesByReason {
     /// Adds to a table that lists each reason once, in the order of first occurrence.
-    pub fn add(table: &mut Vec<Part>, reason: Reason, bytes: Bytes) {
+    pub fn add(table: &mut Vec<BytesByReason>, reason: Reason, bytes: Bytes) {
         if bytes.is_zero() {
             return;
         }
         match table.iter_mut().find(|p| p.reason == reason) {
             Some(part) => part.bytes += bytes,
-            None => table.push(Part { reason, bytes }),
+            None => table.push(BytesByReason { reason, bytes }),
         }
     }
 
     /// Describes the future of memory that cannot be demoted.
     pub fn one_way_in_words(self) -> String {
-        let Part { bytes, reason } = self;
+        let BytesByReason { bytes, reason } = self;
         format!(
             "{bytes} stay on huge pages until the processes that map them exit, and cannot be demoted: {reason}"
         )
     }
 
-    pub fn total(table: &[Part]) -> Bytes {
+    pub fn total(table: &[BytesByReason]) -> Bytes {
         table.iter().map(|p| p.bytes).sum()
     }
 }
@@ -168,7 +168,7 @@ impl BlockResult {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ended {
+pub enum ProcessEnd {
     /// The process exited, or its id now belongs to another process.
     Exited,
     /// The process executed another program (execve), which replaced its memory.
@@ -203,7 +203,7 @@ pub struct RoleOutcome {
 
 impl RoleOutcome {
     /// Returns the role's entry in a table that has each role once; adds it if missing.
-    pub(crate) fn of(table: &mut Vec<RoleOutcome>, role: Role) -> &mut RoleOutcome {
+    pub(crate) fn entry(table: &mut Vec<RoleOutcome>, role: Role) -> &mut RoleOutcome {
         let at = table.iter().position(|r| r.role == role);
         let at = at.unwrap_or_else(|| {
             table.push(RoleOutcome {
@@ -235,8 +235,8 @@ pub struct ProcessOutcome {
     pub done: Bytes,
     /// By method. Less than `done` if the kernel changed some of it without a call.
     pub done_by: Vec<DoneBy>,
-    pub failed: Vec<Part>,
-    pub left_out: Vec<Part>,
+    pub failed: Vec<BytesByReason>,
+    pub left_out: Vec<BytesByReason>,
     /// Memory that was filled up because `min_resident` was below 100%: planned, and promoted.
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
@@ -253,7 +253,7 @@ pub struct ProcessOutcome {
     #[serde(skip)]
     pub no_zeros: Option<NoZeros>,
     /// Promoted memory that cannot be demoted, by reason.
-    pub one_way: Vec<Part>,
+    pub one_way: Vec<BytesByReason>,
     /// Requested and completed memory by role.
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
@@ -280,7 +280,7 @@ pub struct ProcessOutcome {
     /// True if THP was switched on for a process that had disabled it for itself, or would be in a dry run.
     #[serde(rename = "thp_enabled")]
     pub thp_enabled: bool,
-    pub ended: Option<Ended>,
+    pub ended: Option<ProcessEnd>,
 }
 
 impl ProcessOutcome {
@@ -340,5 +340,5 @@ pub struct Progress<'a> {
     /// Time of it in promotion and demotion calls, which the budget bounds.
     pub stalls: Stalls,
     /// Memory that cannot be demoted, known before the first call; the reason with most bytes.
-    pub one_way: Option<Part>,
+    pub one_way: Option<BytesByReason>,
 }

@@ -13,7 +13,7 @@ const STALL_SHARE: f64 = 0.1;
 
 /// Values read at one time; `None` if this host does not report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sample {
+pub struct PressureSample {
     pub at: Duration,
     /// Time that this program had spent in promotion and demotion calls by then.
     pub own: Duration,
@@ -36,8 +36,8 @@ pub enum Pressure {
     Low,
 }
 
-pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
-    Sample {
+pub fn sample(root: &Root, at: Duration, own: Duration) -> PressureSample {
+    PressureSample {
         at,
         own,
         stalled: read_stalled(root, Resource::Memory).get(),
@@ -47,7 +47,7 @@ pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
 }
 
 /// Judges the time between two samples; `floor` is the memory that must stay available.
-pub fn judge(before: &Sample, now: &Sample, floor: Bytes) -> Pressure {
+pub fn judge(before: &PressureSample, now: &PressureSample, floor: Bytes) -> Pressure {
     if now.available.is_some_and(|available| available < floor) {
         return Pressure::Low;
     }
@@ -85,11 +85,11 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn at(seconds: u32) -> Sample {
-        Sample {
+    fn at(seconds: u32) -> PressureSample {
+        PressureSample {
             at: SECOND * seconds,
             available: Some(Bytes(100)),
-            ..Sample::default()
+            ..PressureSample::default()
         }
     }
 
@@ -97,7 +97,7 @@ mod tests {
     fn low_memory_comes_first() {
         assert_eq!(judge(&at(0), &at(1), Bytes(101)), Pressure::Low);
         assert_eq!(judge(&at(0), &at(1), Bytes(100)), Pressure::None);
-        let untold = Sample {
+        let untold = PressureSample {
             available: None,
             ..at(1)
         };
@@ -106,17 +106,17 @@ mod tests {
 
     #[test]
     fn own_calls_are_no_stall_of_others() {
-        let before = Sample {
+        let before = PressureSample {
             stalled: Some(SECOND),
             ..at(0)
         };
         let stalled = Some(SECOND + SECOND / 5);
-        let own = Sample {
+        let own = PressureSample {
             stalled,
             own: SECOND / 5,
             ..at(1)
         };
-        let others = Sample { stalled, ..at(1) };
+        let others = PressureSample { stalled, ..at(1) };
         assert_eq!(judge(&before, &own, Bytes(0)), Pressure::None);
         assert_eq!(judge(&before, &others, Bytes(0)), Pressure::Stalling);
         // Two equal samples, and a counter that went back, prove nothing.
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(
             judge(
                 &others,
-                &Sample {
+                &PressureSample {
                     at: SECOND * 2,
                     ..before
                 },
@@ -137,11 +137,11 @@ mod tests {
     #[test]
     fn compaction_is_noticed() {
         let (one, two) = (
-            Sample {
+            PressureSample {
                 compactions: Some(1),
                 ..at(0)
             },
-            Sample {
+            PressureSample {
                 compactions: Some(2),
                 ..at(1)
             },

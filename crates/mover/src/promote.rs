@@ -9,7 +9,7 @@ use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
 use hugeleaf_units::{Bytes, PageSize, Range};
-use hugeleaf_verdict::eligible::{self, Kind};
+use hugeleaf_verdict::eligible::{self, MappingKind};
 
 use crate::blocks::{self, Block, Rules};
 use crate::finish::{self, Outcome};
@@ -17,8 +17,8 @@ use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::precondition::PreconditionError;
 use crate::prefault::Fetch;
-use crate::work::{Context, Job, Opened, State, Work};
-use crate::{pacer, pressure, privilege, readback, totals, work};
+use crate::job::{Context, Job, Opened, State, Work};
+use crate::{pacer, pressure, privilege, readback, totals, job};
 
 /// Pause before the second pass; doubled for each later one.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -41,7 +41,7 @@ pub fn promote(
     progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
 ) -> Result<Outcome, PreconditionError> {
-    let huge = work::huge_page_of(kernel, host)?;
+    let huge = job::huge_page_of(kernel, host)?;
     if !kernel.supports_collapse() {
         return Err(PreconditionError::NoCollapse);
     }
@@ -60,7 +60,7 @@ pub fn promote(
     job.begin(&works);
     if !options.dry_run {
         switch_on(&mut job, &mut works, &mut skipped)?;
-        let mut mover = Mover {
+        let mut mover = PromotionRun {
             job: &mut job,
             rules: rules(&context, &[], options, huge),
             fetch: Fetch::default(),
@@ -86,7 +86,7 @@ fn plan_all(
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), PreconditionError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
-    let (mut open, mut skipped) = work::open_all(context, pids, options.only.as_deref(), probe)?;
+    let (mut open, mut skipped) = job::open_all(context, pids, options.only.as_deref(), probe)?;
     let mut switched = Vec::new();
     if options.switch_thp_on {
         switched = plan_switch(context, &mut open, &mut skipped)?;
@@ -210,7 +210,7 @@ fn rules<'a>(
     options: &'a PromoteOptions,
     huge: PageSize,
 ) -> Rules<'a> {
-    let rules = work::rules(context, open, options.only.as_deref(), huge);
+    let rules = job::rules(context, open, options.only.as_deref(), huge);
     Rules {
         min_resident: options.min_resident,
         held: options.held.as_ref(),
@@ -218,7 +218,7 @@ fn rules<'a>(
     }
 }
 
-struct Mover<'c, 'a> {
+struct PromotionRun<'c, 'a> {
     job: &'c mut Job<'a>,
     rules: Rules<'a>,
     fetch: Fetch,
@@ -231,10 +231,10 @@ struct Mover<'c, 'a> {
 fn private_range(blocks: &[Block], chunk: &[usize]) -> Option<Range> {
     let (first, last) = (&blocks[*chunk.first()?], &blocks[*chunk.last()?]);
     let range = Range::new(first.range.start(), last.range.end()).ok()?;
-    (first.kind == Kind::Private).then_some(range)
+    (first.kind == MappingKind::Private).then_some(range)
 }
 
-impl Mover<'_, '_> {
+impl PromotionRun<'_, '_> {
     /// Processes all processes pass by pass. Blocks to copy come first, then blocks that are only
     /// mapped because another process shares them. The last passes retry busy blocks.
     fn all(&mut self, works: &mut [Work], options: &PromoteOptions) {

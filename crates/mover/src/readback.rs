@@ -6,13 +6,13 @@ use std::fs::File;
 use hugeleaf_host::{Process, ReadDetail, Role};
 use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
-use hugeleaf_verdict::eligible::Kind;
+use hugeleaf_verdict::eligible::MappingKind;
 
 use crate::blocks::{self, Block};
-use crate::memory::{HeldBeforeSplit, push_joined};
-use crate::outcome::{BlockResult, DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
-use crate::work::{Context, State, Work};
-use crate::zeros;
+use crate::process_memory::{HeldBeforeSplit, push_joined};
+use crate::outcome::{BlockResult, DoneBy, Method, BytesByReason, ProcessOutcome, Reason, RoleOutcome};
+use crate::job::{Context, State, Work};
+use crate::zero_pages;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadbackState {
@@ -108,7 +108,7 @@ pub(crate) fn outcome(
     let mut outcome = empty_outcome(work, after.as_ref());
     match (work.lost_reason(), now) {
         (Some(reason), _) => {
-            Part::add(&mut outcome.failed, reason, outcome.requested);
+            BytesByReason::add(&mut outcome.failed, reason, outcome.requested);
             work.fates = vec![BlockResult::Failed(reason); work.plan.blocks.len()];
         }
         (None, Some(now)) => {
@@ -116,7 +116,7 @@ pub(crate) fn outcome(
             if !to_huge {
                 let split = work.fates.iter().map(|fate| *fate == BlockResult::Done);
                 let split: Vec<bool> = split.collect();
-                outcome.zeros_lost = zeros::unrestored_zeros(context, work, &split, held);
+                outcome.zeros_lost = zero_pages::unrestored_zeros(context, work, &split, held);
                 outcome.no_zeros = work.no_zeros;
             }
         }
@@ -167,7 +167,7 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
 }
 
 fn role_of<'a>(outcome: &'a mut ProcessOutcome, block: &Block) -> &'a mut RoleOutcome {
-    RoleOutcome::of(&mut outcome.by_role, block.role)
+    RoleOutcome::entry(&mut outcome.by_role, block.role)
 }
 
 fn tell_blocks(
@@ -189,12 +189,12 @@ fn tell_blocks(
                 outcome.zeros_restored += block.restores;
             }
             if let (true, Some(reason)) = (to_huge, block.one_way(work.no_split)) {
-                Part::add(&mut outcome.one_way, reason, len);
+                BytesByReason::add(&mut outcome.one_way, reason, len);
             }
             push_joined(&mut outcome.moved, block.range);
             by(&mut outcome.done_by, *method, len);
             fates.push(BlockResult::Done);
-            if *now == ReadbackState::Nothing && block.kind == Kind::Shared {
+            if *now == ReadbackState::Nothing && block.kind == MappingKind::Shared {
                 outcome.unmapped += len;
             }
             continue;
@@ -206,7 +206,7 @@ fn tell_blocks(
                 why_not(*state, work, passed_over, unreached).unwrap_or(Reason::NotSeen)
             }
         };
-        Part::add(&mut outcome.failed, reason, len);
+        BytesByReason::add(&mut outcome.failed, reason, len);
         fates.push(BlockResult::Failed(reason));
     }
     fates
@@ -241,7 +241,7 @@ fn tell_totals(
             done = done - part;
             by(&mut outcome.done_by, *method, part);
             if let (true, Some(reason)) = (to_huge, block.one_way(work.no_split)) {
-                Part::add(&mut outcome.one_way, reason, part);
+                BytesByReason::add(&mut outcome.one_way, reason, part);
             }
         }
     }
@@ -260,10 +260,10 @@ fn tell_totals(
             let part = block.range.len().min(*rest);
             *rest = *rest - part;
             counted += part;
-            Part::add(&mut outcome.failed, reason, part);
+            BytesByReason::add(&mut outcome.failed, reason, part);
         }
     }
-    Part::add(
+    BytesByReason::add(
         &mut outcome.failed,
         Reason::NotSeen,
         outcome.requested - counted,

@@ -25,7 +25,7 @@ pub enum NoSplit {
 }
 
 impl NoSplit {
-    pub(crate) fn of(errno: Errno) -> NoSplit {
+    pub(crate) fn from_errno(errno: Errno) -> NoSplit {
         match errno {
             Errno::NOENT => NoSplit::NoFile,
             Errno::NODEV | Errno::NOSYS => NoSplit::NoDebugfs,
@@ -60,7 +60,7 @@ pub enum NoZeros {
 }
 
 impl NoZeros {
-    pub(crate) fn of(error: &SysError) -> NoZeros {
+    pub(crate) fn from_error(error: &SysError) -> NoZeros {
         match error.errno {
             errno if privilege::is_denied(errno) => NoZeros::Denied,
             errno => NoZeros::Failed(errno),

@@ -7,14 +7,14 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SplitFile, SysError};
 use hugeleaf_units::Range;
-use hugeleaf_verdict::eligible::Kind;
+use hugeleaf_verdict::eligible::MappingKind;
 
 use crate::blocks::{Block, ObjectId};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Reason, Stage};
 use crate::refusals::NoSplit;
-use crate::work::{Job, State, Work};
-use crate::{pacer, readback, zeros};
+use crate::job::{Job, State, Work};
+use crate::{pacer, readback, zero_pages};
 
 /// Number of attempts on a huge page that stays whole. The split unmaps the page first. A process
 /// that touches it at that moment holds a reference, and the split fails. Measured: of 131 huge
@@ -44,7 +44,7 @@ fn open(kernel: &Kernel, root: &Root) -> Result<SplitFile, NoSplit> {
         Err(e) if e.errno == Errno::NOENT => kernel.open_split(None),
         answer => answer,
     };
-    opened.map_err(|e| NoSplit::of(e.errno))
+    opened.map_err(|e| NoSplit::from_errno(e.errno))
 }
 
 /// Checks that the kernel accepts a split request for this process id and means this process. The
@@ -68,7 +68,7 @@ fn probe(kernel: &Kernel, root: &Root, file: &SplitFile, process: &PidFd) -> Res
         Ok(()) => Ok(()),
         // The process ended or is about to end. Otherwise the later writes report the error again.
         Err(e) if is_of_the_process(e.errno) || is_passing(e.errno) => Ok(()),
-        Err(e) => Err(NoSplit::of(e.errno)),
+        Err(e) => Err(NoSplit::from_errno(e.errno)),
     }
 }
 
@@ -226,7 +226,7 @@ impl Splitter {
                     work.states[*i] = State::Called;
                     work.methods[*i] = Some(Method::SplitFile);
                 }
-                zeros::restore_after_split(job, work, slice);
+                zero_pages::restore_after_split(job, work, slice);
             }
             Err(e) => {
                 let state = refused(job, work, &e);
@@ -241,7 +241,7 @@ impl Splitter {
 /// Returns the key of a block of shared memory in all processes; `None` for private memory.
 fn key(work: &Work, block: usize) -> Option<(ObjectId, u64)> {
     let block = &work.plan.blocks[block];
-    (block.kind == Kind::Shared).then_some((block.object, block.offset))
+    (block.kind == MappingKind::Shared).then_some((block.object, block.offset))
 }
 
 fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
@@ -274,7 +274,7 @@ fn refused(job: &Job<'_>, work: &mut Work, error: &SysError) -> State {
             false => State::Failed(Reason::ProcessEnded),
         },
         errno => {
-            let why = NoSplit::of(errno);
+            let why = NoSplit::from_errno(errno);
             work.no_split = Some(why);
             State::Failed(Reason::SharedByOthers(Some(why)))
         }
@@ -302,11 +302,11 @@ mod tests {
             (Errno::NOSYS, NoSplit::NoDebugfs),
             (Errno::IO, NoSplit::Failed(Errno::IO)),
         ] {
-            assert_eq!(NoSplit::of(errno), why);
+            assert_eq!(NoSplit::from_errno(errno), why);
             assert!(why.to_string().starts_with("debugfs split_huge_pages: "));
         }
         for errno in [Errno::PERM, Errno::ACCESS] {
-            let denied = NoSplit::of(errno);
+            let denied = NoSplit::from_errno(errno);
             assert!(matches!(denied, NoSplit::NotRoot | NoSplit::Refused));
             assert!(denied.remedy().is_some());
         }

@@ -11,11 +11,11 @@ use hugeleaf_verdict::growth::Holes;
 use serde::Serialize;
 
 use crate::blocks::{Block, BlockKey, ObjectId};
-use crate::outcome::{BlockResult, Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::outcome::{BlockResult, BytesByReason, ProcessOutcome, Reason, RoleOutcome};
 use crate::readback;
 use crate::refusals::NoSplit;
 use crate::split::can_split_shared;
-use crate::work::{Context, Work};
+use crate::job::{Context, Work};
 
 /// Sums over processes, each page once. `asked` = `done` + all of `failed`, except in a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -28,13 +28,13 @@ pub struct Totals {
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
     /// Requested memory that failed, or is not mapped in every requested place.
-    pub failed: Vec<Part>,
+    pub failed: Vec<BytesByReason>,
     /// Memory that was not requested, by reason. Memory shared with other processes counts by its proportional share.
-    pub left_out: Vec<Part>,
+    pub left_out: Vec<BytesByReason>,
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Memory that was promoted (or would be in a dry run) and cannot be demoted, by reason.
-    pub one_way: Vec<Part>,
+    pub one_way: Vec<BytesByReason>,
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
     #[serde(skip)]
@@ -43,7 +43,7 @@ pub struct Totals {
 
 /// Returns the part of a planned promotion that cannot be demoted, for the reason with most bytes. If some of it is shared, checks
 /// whether this host can split shared memory.
-pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<Part> {
+pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<BytesByReason> {
     let asks = |block: &Block| {
         block.one_way(None).is_none() && block.one_way(Some(NoSplit::NoFile)).is_some()
     };
@@ -57,7 +57,7 @@ pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<Part>
     parts.into_iter().max_by_key(|part| part.bytes)
 }
 
-struct Entry {
+struct BlockEntry {
     fate: BlockResult,
     role: Role,
     bytes: Bytes,
@@ -68,7 +68,7 @@ struct Entry {
 /// Returns the totals of `works`; `processes` are their outcomes in the same order.
 pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
     let mut totals = Totals::default();
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<BlockEntry> = Vec::new();
     let mut seen: HashMap<BlockKey, usize> = HashMap::new();
     let mut guessed = HashSet::new();
     for (work, outcome) in works.iter().zip(processes) {
@@ -76,7 +76,7 @@ pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals
             totals.holes.entry(*reason).or_default().join(holes);
         }
         for part in &work.plan.left_out_share {
-            Part::add(&mut totals.left_out, part.reason, part.bytes);
+            BytesByReason::add(&mut totals.left_out, part.reason, part.bytes);
         }
         if work.plan.huge_unknown {
             totals.add_unknown(work, outcome, &mut guessed);
@@ -92,7 +92,7 @@ pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals
                 continue;
             }
             seen.extend(block.key().map(|key| (key, entries.len())));
-            entries.push(Entry::of(block, fate, work.no_split));
+            entries.push(BlockEntry::new(block, fate, work.no_split));
         }
     }
     for entry in &entries {
@@ -100,7 +100,7 @@ pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals
     }
     let pools = works.iter().flat_map(|work| &work.plan.pool_shared);
     let pools = union_len(pools.copied().collect());
-    Part::add(
+    BytesByReason::add(
         &mut totals.left_out,
         eligible::Reason::Hugetlb.into(),
         pools,
@@ -116,9 +116,9 @@ pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals
     totals
 }
 
-impl Entry {
-    fn of(block: &Block, fate: BlockResult, no_split: Option<NoSplit>) -> Entry {
-        Entry {
+impl BlockEntry {
+    fn new(block: &Block, fate: BlockResult, no_split: Option<NoSplit>) -> BlockEntry {
+        BlockEntry {
             fate,
             role: block.role,
             bytes: block.share,
@@ -129,7 +129,7 @@ impl Entry {
 }
 
 impl Totals {
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &BlockEntry) {
         self.requested += entry.bytes;
         self.role(entry.role).requested += entry.bytes;
         match entry.fate {
@@ -138,13 +138,13 @@ impl Totals {
                 self.role(entry.role).done += entry.bytes;
                 self.grown += entry.missing;
             }
-            BlockResult::Failed(reason) => Part::add(&mut self.failed, reason, entry.bytes),
+            BlockResult::Failed(reason) => BytesByReason::add(&mut self.failed, reason, entry.bytes),
             BlockResult::Planned => self.grown += entry.missing,
         }
         if let (BlockResult::Done | BlockResult::Planned, Some(reason)) =
             (entry.fate, entry.one_way)
         {
-            Part::add(&mut self.one_way, reason, entry.bytes);
+            BytesByReason::add(&mut self.one_way, reason, entry.bytes);
         }
     }
 
@@ -178,7 +178,7 @@ impl Totals {
         }
         self.grown += outcome.grown;
         for part in &outcome.one_way {
-            Part::add(&mut self.one_way, part.reason, part.bytes);
+            BytesByReason::add(&mut self.one_way, part.reason, part.bytes);
         }
         let mut rest = left;
         for (n, part) in outcome.failed.iter().enumerate() {
@@ -188,12 +188,12 @@ impl Totals {
                 false => part.bytes.scaled(left, all).min(rest),
             };
             rest = rest - bytes;
-            Part::add(&mut self.failed, part.reason, bytes);
+            BytesByReason::add(&mut self.failed, part.reason, bytes);
         }
     }
 
     fn role(&mut self, role: Role) -> &mut RoleOutcome {
-        RoleOutcome::of(&mut self.by_role, role)
+        RoleOutcome::entry(&mut self.by_role, role)
     }
 }
 

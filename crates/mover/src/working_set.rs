@@ -96,13 +96,13 @@ pub fn sample(
     })
 }
 
-struct Seen {
+struct SmapsSample {
     between: Duration,
     cost: Duration,
     entries: Vec<SmapsEntry>,
 }
 
-impl Seen {
+impl SmapsSample {
     /// Returns bytes touched per second, each page once.
     fn rate(&self) -> f64 {
         let referenced: Bytes = self.entries.iter().map(|e| e.counts.referenced).sum();
@@ -116,7 +116,7 @@ fn watch(
     pid: Pid,
     WatchOptions { time, held, stop }: WatchOptions<'_>,
     file: &str,
-) -> Result<Seen, String> {
+) -> Result<SmapsSample, String> {
     let before = identity(root, pid).map_err(|e| e.to_string())?;
     may_walk(kernel, root, pid, held)?;
     let path = root.path(format!("proc/{pid}/clear_refs"));
@@ -131,7 +131,7 @@ fn watch(
     let entries = entries(root, pid, file)?;
     let cost = from.saturating_sub(began) + kernel.now().saturating_sub(to);
     match identity(root, pid) {
-        Ok(after) if after == before => Ok(Seen {
+        Ok(after) if after == before => Ok(SmapsSample {
             between,
             cost,
             entries,

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
-    DemoteOptions, Memory, Outcome, Part, Percent, PreconditionError, ProcessIdentity, Progress,
+    DemoteOptions, Memory, Outcome, BytesByReason, Percent, PreconditionError, ProcessIdentity, Progress,
     PromoteOptions, Reason, demote, promote,
 };
 use hugeleaf_sys::{Kernel, Pid};
@@ -145,14 +145,14 @@ impl Bench {
 fn check_sums(outcome: &Outcome) {
     for p in &outcome.processes {
         if !outcome.dry_run {
-            assert_eq!(p.requested, p.done + Part::total(&p.failed), "{p:#?}");
+            assert_eq!(p.requested, p.done + BytesByReason::total(&p.failed), "{p:#?}");
         }
         let moved: Bytes = p.moved.iter().map(|r| r.len()).sum();
         assert_eq!(moved, p.done, "{p:#?}");
     }
     let totals = &outcome.totals;
     if !outcome.dry_run {
-        let sum = totals.done + Part::total(&totals.failed);
+        let sum = totals.done + BytesByReason::total(&totals.failed);
         assert_eq!(totals.requested, sum, "{totals:#?}");
     }
     let mapped: Bytes = outcome.processes.iter().map(|p| p.requested).sum();
@@ -179,7 +179,7 @@ fn fast_demote() -> DemoteOptions {
 }
 
 /// Returns the bytes of a reason in a table.
-fn bytes_of(parts: &[Part], reason: impl Into<Reason>) -> Bytes {
+fn bytes_of(parts: &[BytesByReason], reason: impl Into<Reason>) -> Bytes {
     let reason = reason.into();
     let those = parts.iter().filter(|p| p.reason == reason);
     those.map(|p| p.bytes).sum()

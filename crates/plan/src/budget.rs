@@ -6,7 +6,7 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 use hugeleaf_verdict::reservation::{Margin, most_in_pools};
 
-use crate::layout::{NodePool, NodePlacement, Wants, place};
+use crate::numa_layout::{NodePool, NodePlacement, Wants, place};
 use crate::model::PageCount;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

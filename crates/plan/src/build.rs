@@ -8,21 +8,21 @@ use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages};
 
 use super::arithmetic::{SizeChoice, add, bytes_of, pages_of_all};
 use super::budget::{Budget, PoolBudget, pools_now};
-use super::facts::{Facts, PlanOptions, held_of, unit_entry};
-use super::layout::{NodePool, Wanted, by_node};
+use super::facts::{PlanFacts, PlanOptions, held_of, unit_entry};
+use super::numa_layout::{NodePool, Wanted, by_node};
 use super::model::{BasePages, Boot, DemandPlan, TargetHost, PageCount, Plan, PoolPlan, ServicePlan};
 use super::promise::{self, listed, open_promises};
 use super::{knobs, notes, rights, service_hints};
 use hugeleaf_verdict::reservation::{Margin, most_by_commit, sizes, used};
-use hugeleaf_verdict::{asking, clean, free_name, list};
+use hugeleaf_verdict::{pool_programs, clean, free_name, list};
 
 /// Makes a plan for these services, in order of priority.
-pub fn build_plan(facts: &Facts<'_>, services: &[Service], wishes: &PlanOptions) -> Result<Plan, Failure> {
+pub fn build_plan(facts: &PlanFacts<'_>, services: &[Service], wishes: &PlanOptions) -> Result<Plan, Failure> {
     let host = facts.host;
     let had = sizes(host);
     possible_sizes(services, wishes, &had)?;
     let (total, used) = used(host)?;
-    let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
+    let margin = wishes.margin.map_or(Margin::usual(total), |m| m.resolve(total));
     let configured = configured(facts);
     let books = pools_now(host)?.into_iter().map(|(size, now)| {
         let book = PoolBudget {
@@ -136,7 +136,7 @@ fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Failure> {
 /// Adds the settings besides pools. Returns a note on each omitted setting.
 fn settings(
     plan: &mut Plan,
-    facts: &Facts<'_>,
+    facts: &PlanFacts<'_>,
     services: &[Service],
     wishes: &PlanOptions,
 ) -> Vec<String> {
@@ -188,7 +188,7 @@ fn named<'s>(services: &'s [Service], others: &[&str]) -> Vec<(String, &'s Servi
     found
 }
 
-pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes) -> Plan {
+pub(super) fn bare(facts: &PlanFacts<'_>, memory: Bytes, used: Bytes, margin: Bytes) -> Plan {
     let known = |fact: &Fact<String>| fact.text().map(clean);
     let host = TargetHost {
         name: known(&facts.identity.name),
@@ -236,7 +236,7 @@ fn other_pools(ledger: &Budget) -> Bytes {
 
 /// Returns the pages of each size that files of other owners request at boot. sysctl files take
 /// precedence over the kernel command line, because they are read later.
-fn configured(facts: &Facts<'_>) -> BTreeMap<PageSize, u64> {
+fn configured(facts: &PlanFacts<'_>) -> BTreeMap<PageSize, u64> {
     /// hugeleaf's file there, whose request is in plans.
     const OURS: &str = "/60-hugeleaf.conf";
     let host = facts.host;
@@ -267,7 +267,7 @@ impl Chooser {
     fn new(host: &Host, had: &[PageSize], wishes: &PlanOptions) -> Chooser {
         Chooser {
             available_sizes: had.to_vec(),
-            default: asking::requested_page_size(host, None),
+            default: pool_programs::requested_page_size(host, None),
             named: wishes.sizes.clone(),
         }
     }
@@ -311,7 +311,7 @@ fn service(ledger: &mut Budget, chooser: &Chooser, name: String, service: &Servi
         unit: service
             .unit
             .clone()
-            .filter(|u| super::named::is_unit(u).is_ok()),
+            .filter(|u| super::name_syntax::is_unit(u).is_ok()),
         user: user.map(|u| clean(&u.name.clone().unwrap_or_else(|| u.uid.to_string()))),
         configured_by: service
             .configured_by
@@ -416,7 +416,7 @@ fn cut_by_mappings(
 
 /// Returns the sizes above the largest free block that the kernel tracks. They are guaranteed only
 /// at boot.
-pub(super) fn boot(facts: &Facts<'_>, plan: &Plan) -> Option<Boot> {
+pub(super) fn boot(facts: &PlanFacts<'_>, plan: &Plan) -> Option<Boot> {
     let host = facts.host;
     let asked = host.limits.boot.text().unwrap_or_default();
     let default = host.memory.default_hugetlb_page.get();
@@ -456,7 +456,7 @@ fn is_gigantic(host: &Host, size: PageSize) -> bool {
 
 /// Returns the unit's own command, started through `hugeleaf run`. `None` for a command that systemd
 /// would interpret differently from its text.
-fn command(facts: &Facts<'_>, wishes: &PlanOptions, service: &Service) -> Option<String> {
+fn command(facts: &PlanFacts<'_>, wishes: &PlanOptions, service: &Service) -> Option<String> {
     let (flags, command) = (wishes.run.as_ref()?, service.exec_start.as_ref()?);
     let program = facts.program.to_str()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
@@ -474,7 +474,7 @@ fn command(facts: &Facts<'_>, wishes: &PlanOptions, service: &Service) -> Option
 /// additional variables.
 fn started_through(
     plan: &mut Plan,
-    facts: &Facts<'_>,
+    facts: &PlanFacts<'_>,
     wishes: &PlanOptions,
     service: &Service,
     index: usize,

@@ -1,6 +1,6 @@
 //! Checks if a plan fits this host in its current state. Pure: facts come in as values.
 
-use hugeleaf_host::{Host, Identity};
+use hugeleaf_host::{Host, HostIdentity};
 use hugeleaf_units::{Bytes, Failure, Pages};
 
 use super::facts::InForce;
@@ -13,7 +13,7 @@ use hugeleaf_verdict::reservation::{self, Margin};
 #[derive(Debug, Clone, Copy)]
 pub struct CurrentHost<'a> {
     pub host: &'a Host,
-    pub identity: &'a Identity,
+    pub identity: &'a HostIdentity,
     /// Applied plans that are not undone, newest first.
     pub in_force: &'a [InForce],
 }
@@ -41,7 +41,7 @@ pub fn check(plan: &Plan, now: &CurrentHost<'_>) -> Result<Vec<String>, Vec<Fail
 
 const PLAN_HERE: &str = "make a plan for this host: hugeleaf plan --output FILE";
 
-fn identity(plan: &Plan, now: &Identity) -> Vec<Failure> {
+fn identity(plan: &Plan, now: &HostIdentity) -> Vec<Failure> {
     let (id, name) = (now.id.known(), now.name.known());
     let other_id = matches!((&plan.host.id, id), (Some(a), Some(b)) if a != b);
     let other_name = matches!((&plan.host.name, name), (Some(a), Some(b)) if a != b);

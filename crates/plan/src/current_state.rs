@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use crate::verify::{self, StepKind, Facts, PlaceState, ReclaimablePages, Report};
+use crate::verify::{self, StepKind, VerifyFacts, PlaceState, ReclaimablePages, VerifyReport};
 use crate::{InForce, Plan, Step, parse, steps};
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::programs::read_running;
 use hugeleaf_host::system::{boot_time, settings::read_settings};
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::Kernel;
-use hugeleaf_verdict::check::{Server, packages, programs, servers, wants};
+use hugeleaf_verdict::check::{RunningProgram, packages, programs, servers, wants};
 
 use crate::host::{
-    Applied, AppliedStep, JOURNAL, StepPreview, Obstacle, Place, State, applied, inspect,
+    Applied, AppliedStep, JOURNAL, StepPreview, Obstacle, Place, StepState, applied, inspect,
 };
 
 /// Returns the plan of an apply, or the reason why its copy next to the journal cannot be read.
@@ -64,7 +64,7 @@ pub fn verify(
     host: &Host,
     log_since: Option<u64>,
     given: &[ReclaimablePages],
-) -> Report {
+) -> VerifyReport {
     let found = read_services(root, kernel, host);
     let units: Vec<&str> = found
         .services
@@ -82,7 +82,7 @@ pub fn verify(
     let unread: Vec<String> = asked.chain(journal).collect();
     let applied = applied.known().map_or(&[][..], Vec::as_slice);
     let newest = applied.first().and_then(|one| seconds_of(&one.time));
-    verify::verify(&Facts {
+    verify::verify(&VerifyFacts {
         host,
         services: &found.services,
         unread: &unread,
@@ -96,7 +96,7 @@ pub fn verify(
 }
 
 /// Returns the running programs with known requirements on the host.
-pub fn servers_here(root: &Root) -> Fact<Vec<Server>> {
+pub fn servers_here(root: &Root) -> Fact<Vec<RunningProgram>> {
     let known = programs();
     let running = read_running(root, |name, path| packages(&known, name, path));
     running.map(|all| servers(&known, &all))
@@ -133,14 +133,14 @@ fn compared_with_host(root: &Root, one: &Applied) -> verify::Applied {
     }
 }
 
-const fn is_in_force(state: State) -> bool {
+const fn is_in_force(state: StepState) -> bool {
     matches!(
         state,
-        State::Already | State::Done | State::Short | State::InUse | State::Differs
+        StepState::Already | StepState::Done | StepState::Short | StepState::InUse | StepState::Differs
     )
 }
 
-fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
+fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::AppliedStepState {
     let (looked, obstacles) = inspect(root, std::slice::from_ref(planned));
     let (now, stands) = match (looked.first(), obstacles.first()) {
         (Some(looked), _) => (words(&looked.before), stands(looked)),
@@ -149,7 +149,7 @@ fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
         (None, Some(other)) => (Some(other.to_string()), PlaceState::Changed),
         (None, None) => (None, PlaceState::Gone),
     };
-    verify::Place {
+    verify::AppliedStepState {
         id: step.listed.id.clone(),
         what: StepKind::of_step(&step.listed.what),
         path: step.listed.path.clone(),
@@ -162,8 +162,8 @@ fn place_of(root: &Root, planned: &Step, step: &AppliedStep) -> verify::Place {
 
 fn stands(looked: &StepPreview) -> PlaceState {
     match (looked.state, &looked.before) {
-        (State::Already, _) => PlaceState::AsApplied,
-        (State::NotApplicable, _) => PlaceState::NotApplicable,
+        (StepState::Already, _) => PlaceState::AsApplied,
+        (StepState::NotApplicable, _) => PlaceState::NotApplicable,
         (_, Place::Absent | Place::NoMount) => PlaceState::Gone,
         _ => PlaceState::Changed,
     }

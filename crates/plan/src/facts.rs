@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use hugeleaf_host::demand::{Demand, Service};
-use hugeleaf_host::{Host, Identity};
+use hugeleaf_host::{Host, HostIdentity};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 
-use hugeleaf_verdict::advice::Want;
+use hugeleaf_verdict::advice::SettingRequirement;
 
 use super::arithmetic::{all_pages_text, sum_pages};
 use super::model::*;
 use hugeleaf_verdict::reservation::Margin;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct PlanFacts<'a> {
     pub host: &'a Host,
-    pub identity: &'a Identity,
+    pub identity: &'a HostIdentity,
     pub grub_drop_ins: bool,
     /// Content of hugeleaf's own drop-in there; empty if there is none.
     pub grub_text: &'a str,
@@ -28,7 +28,7 @@ pub struct Facts<'a> {
     /// All services found on the host, to match them with promises.
     pub found: &'a [Service],
     /// Settings of the host that running programs want.
-    pub wants: &'a [Want],
+    pub wants: &'a [SettingRequirement],
 }
 
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::named::is_unit;
+use super::name_syntax::is_unit;
 
 /// The first line of every file that belongs to hugeleaf.
 pub const OURS: &str = "# written by hugeleaf; undone by: hugeleaf undo";

@@ -8,7 +8,7 @@ use hugeleaf_host::{Host, HugetlbAccounting, Thp, ThpOrder, ThpUse, thp_file, th
 use hugeleaf_units::Bytes;
 
 use super::model::{Knob, Plan, ServicePlan};
-use hugeleaf_verdict::advice::{self, Setting, Want};
+use hugeleaf_verdict::advice::{self, Setting, SettingRequirement};
 use hugeleaf_verdict::list;
 use hugeleaf_verdict::unaligned_ends::ends;
 
@@ -59,13 +59,13 @@ pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
 }
 
 /// Removes settings that contradict the wants of running programs. Returns a note on each.
-pub(super) fn without_unwanted(host: &Host, plan: &mut Plan, wants: &[Want]) -> Vec<String> {
+pub(super) fn without_unwanted(host: &Host, plan: &mut Plan, wants: &[SettingRequirement]) -> Vec<String> {
     let mut notes = Vec::new();
     plan.knobs.retain(|knob| {
         let path = knob.path.to_string_lossy();
         let want = advice::unwanted(host, &Setting::file(&*path), &knob.now, wants);
         notes.extend(want.map(|want| {
-            let Want { who, values, .. } = want;
+            let SettingRequirement { who, values, .. } = want;
             let now = &knob.now;
             format!("{path} is not set to {now}: {who} wants {values} (see hugeleaf check)")
         }));

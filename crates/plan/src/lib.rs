@@ -16,7 +16,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
-mod allowed;
+mod allowlist;
 mod arithmetic;
 mod budget;
 mod build;
@@ -30,10 +30,10 @@ mod files;
 #[allow(clippy::disallowed_types)] // reads and writes the host
 pub mod host;
 mod knobs;
-mod layout;
+mod numa_layout;
 mod merge;
 mod model;
-mod named;
+mod name_syntax;
 mod notes;
 mod promise;
 mod read;
@@ -48,22 +48,22 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use allowed::hides as hidden_by_mount;
+pub use allowlist::hides as hidden_by_mount;
 pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
 pub use build::build_plan;
 pub use check::{CurrentHost, check};
 pub use derive::{pool_path, steps};
-pub use facts::{Facts, InForce, PlanOptions};
+pub use facts::{PlanFacts, InForce, PlanOptions};
 pub use file::{PlanError, parse};
 pub use files::{FILES, GRUB, OURS};
 pub use hugeleaf_verdict::reservation::Margin;
 pub use merge::keep;
 pub use model::{
-    BasePages, Boot, DemandPlan, TargetHost, Group, KeptLines, Knob, Limit, Mount, PageCount, Plan, PoolPlan,
+    BasePages, Boot, DemandPlan, TargetHost, ShmGroupSetting, KeptLines, Knob, UserMemlock, Mount, PageCount, Plan, PoolPlan,
     Promise, ServicePlan, Unit,
 };
 pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use read::SCHEMA;
-pub use rightsize::{Sample, sample, tighten};
+pub use rightsize::{PoolSample, sample, tighten};
 pub use step::{Needs, Step, StepAction};
 pub use write::{needs, write};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Failure;
 
-use super::allowed::is_line;
+use super::allowlist::is_line;
 use super::derive::{key, sets_pool, steps};
 use super::files::{FILES, OURS};
 use super::model::{KeptLines, Plan};

@@ -34,8 +34,8 @@ pub struct Plan {
     pub knobs: Vec<Knob>,
     /// memlock limits of users (limits.conf(5)).
     #[serde(default, rename = "limit")]
-    pub limits: Vec<Limit>,
-    pub group: Option<Group>,
+    pub limits: Vec<UserMemlock>,
+    pub group: Option<ShmGroupSetting>,
     #[serde(default, rename = "mount")]
     pub mounts: Vec<Mount>,
     #[serde(default, rename = "unit")]
@@ -230,7 +230,7 @@ pub struct Knob {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limit {
+pub struct UserMemlock {
     pub user: String,
     #[serde(rename = "was_bytes")]
     pub was: Option<Bytes>,
@@ -242,7 +242,7 @@ pub struct Limit {
 /// `vm.hugetlb_shm_group`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Group {
+pub struct ShmGroupSetting {
     pub gid: u32,
     pub was: Option<u32>,
     pub why: String,

@@ -8,14 +8,14 @@ use hugeleaf_units::{Bytes, Pages};
 use super::arithmetic::{all_pages_text, wastes_little};
 use super::budget::{Budget, PoolBudget};
 use super::derive::boot_arguments;
-use super::facts::{Facts, PlanOptions, lacks};
+use super::facts::{PlanFacts, PlanOptions, lacks};
 use super::model::{PageCount, Plan, PoolPlan, ServicePlan};
 use hugeleaf_verdict::reservation::{commit_bound, fits};
 use hugeleaf_verdict::{clean, list};
 
 pub(super) fn notes(
     plan: &Plan,
-    facts: &Facts<'_>,
+    facts: &PlanFacts<'_>,
     services: &[Service],
     ledger: &Budget,
     wishes: &PlanOptions,
@@ -322,7 +322,7 @@ fn not_started(
     }
 }
 
-fn not_lasting(plan: &Plan, facts: &Facts<'_>) -> Option<String> {
+fn not_lasting(plan: &Plan, facts: &PlanFacts<'_>) -> Option<String> {
     let written = super::steps(plan);
     let tmpfiles = written.iter().find(|step| step.id == "tmpfiles")?;
     (!facts.tmpfiles).then(|| {

@@ -10,7 +10,7 @@ use hugeleaf_units::PageSize;
 
 use super::arithmetic::sum_pages;
 use super::budget::Budget;
-use super::facts::{Facts, InForce, held};
+use super::facts::{PlanFacts, InForce, held};
 use super::model::{PageCount, Plan, Promise, ServicePlan};
 use hugeleaf_verdict::clean;
 
@@ -66,7 +66,7 @@ impl<'a> ServiceKey<'a> {
         }
     }
 
-    fn of(service: &'a Service) -> ServiceKey<'a> {
+    fn from_service(service: &'a Service) -> ServiceKey<'a> {
         ServiceKey {
             name: &service.name,
             kind: service.kind,
@@ -94,12 +94,12 @@ impl<'a> ServiceKey<'a> {
 
 /// True if a service is the planned one, by its unit or its configuration file.
 pub fn is_same_place(service: &Service, planned: &ServicePlan) -> bool {
-    ServiceKey::of(service).by_place(&ServiceKey::of_plan(planned)) == Some(true)
+    ServiceKey::from_service(service).by_place(&ServiceKey::of_plan(planned)) == Some(true)
 }
 
 /// True if a service is the planned one. Compares the names if nothing distinguishes them.
 pub fn is_same(service: &Service, planned: &ServicePlan) -> bool {
-    ServiceKey::of(service).is(&ServiceKey::of_plan(planned))
+    ServiceKey::from_service(service).is(&ServiceKey::of_plan(planned))
 }
 
 /// True if services of this kind can be recognised. A container appears as the programs in it, and the
@@ -159,7 +159,7 @@ fn readable(in_force: &[InForce]) -> impl Iterator<Item = (u32, &Plan)> {
 
 /// Returns the promises besides a plan for the services `new`. The new plan replaces the promises to its
 /// own services.
-pub(super) fn open_promises<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<OpenPromise<'a>> {
+pub(super) fn open_promises<'a>(facts: &PlanFacts<'a>, new: &[Service]) -> Vec<OpenPromise<'a>> {
     let mut new: Vec<&Service> = new.iter().collect();
     let others = facts.found.iter().filter(|s| !is_one_of(s, &new));
     let mut others: Vec<&Service> = others.collect();
@@ -197,7 +197,7 @@ fn is_one_of(service: &Service, some: &[&Service]) -> bool {
     let shares = |pids: &[Pid]| pids.iter().any(|pid| service.pids.contains(pid));
     let is = |other: &&Service| {
         shares(&other.pids)
-            || ServiceKey::of(service).by_place(&ServiceKey::of(other)) == Some(true)
+            || ServiceKey::from_service(service).by_place(&ServiceKey::from_service(other)) == Some(true)
     };
     some.iter().any(is)
 }

@@ -11,9 +11,9 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::allowed;
+use super::allowlist;
 use super::files::is_ours;
-use super::named::{is_text, is_unit, is_user, is_variable, need};
+use super::name_syntax::{is_text, is_unit, is_user, is_variable, need};
 use hugeleaf_verdict::list;
 
 /// The schema version of plan files that this program writes and reads.
@@ -51,7 +51,7 @@ fn string(at: &str, text: &str) -> Result<(), String> {
         "limit.user" => is_user(text),
         "mount.path" => is_mount_point(text),
         "unit.environment" => is_variable(text),
-        "unit.exec_start" => is_text(text).and_then(|()| allowed::is_command(text)),
+        "unit.exec_start" => is_text(text).and_then(|()| allowlist::is_command(text)),
         "keep.path" => need(is_path(text).map(is_ours)?, || {
             format!("'{text}' is not a file that hugeleaf writes")
         }),
@@ -107,7 +107,7 @@ fn is_mount_point(text: &str) -> Result<(), String> {
             Err(format!("'{text}': expected a path without blanks"))
         }
         path if path.parent().is_none() => Err("expected a folder below /".to_owned()),
-        path => allowed::hides(path).map_or(Ok(()), Err),
+        path => allowlist::hides(path).map_or(Ok(()), Err),
     }
 }
 
@@ -140,10 +140,10 @@ pub fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageSize>,
 
 /// A page size in a list. An error names the element.
 #[derive(Deserialize)]
-struct Size(#[serde(deserialize_with = "size")] PageSize);
+struct ListedSize(#[serde(deserialize_with = "size")] PageSize);
 
 pub fn sizes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PageSize>, D::Error> {
-    let sizes = Vec::<Size>::deserialize(from)?;
+    let sizes = Vec::<ListedSize>::deserialize(from)?;
     Ok(sizes.into_iter().map(|s| s.0).collect())
 }
 

@@ -7,7 +7,7 @@ use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_units::Bytes;
 
 use super::facts::unit_entry;
-use super::model::{Group, Limit, PageCount, Plan, ServicePlan};
+use super::model::{ShmGroupSetting, UserMemlock, PageCount, Plan, ServicePlan};
 
 /// True if the service is known to use shmget with SHM_HUGETLB.
 fn makes_segments(service: &Service) -> bool {
@@ -56,7 +56,7 @@ pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usi
     // Zero is the kernel's default. Another group was configured and stays.
     let free = shm_group == Some(0) && plan.group.as_ref().is_none_or(|g| g.gid == user.gid);
     if !has.group && free {
-        plan.group = Some(Group {
+        plan.group = Some(ShmGroupSetting {
             gid: user.gid,
             was: shm_group.and_then(|g| u32::try_from(g).ok()),
             why: why.clone(),
@@ -73,7 +73,7 @@ pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usi
             entry.memlock = entry.memlock.max(Some(needed));
             entry.why = why;
         }
-        (None, Some(name)) if super::named::is_user(&name).is_ok() => {
+        (None, Some(name)) if super::name_syntax::is_user(&name).is_ok() => {
             limit(plan, name, user.memlock.get(), needed, why);
         }
         // limits.conf accepts a number too, but no user logs in by number.
@@ -85,7 +85,7 @@ pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usi
 fn limit(plan: &mut Plan, user: String, was: Option<Bytes>, needed: Bytes, why: String) {
     match plan.limits.iter_mut().find(|l| l.user == user) {
         Some(limit) => limit.memlock += needed,
-        None => plan.limits.push(Limit {
+        None => plan.limits.push(UserMemlock {
             user,
             was: was.filter(|b| b.get() <= i64::MAX.unsigned_abs()),
             memlock: needed,

@@ -10,8 +10,8 @@ use hugeleaf_units::{Failure, PageSize, Pages};
 use super::PlanOptions;
 use super::arithmetic::{all_pages_text, pages_text};
 use super::build::{bare, boot};
-use super::facts::Facts;
-use super::layout::{Wanted, Wants};
+use super::facts::PlanFacts;
+use super::numa_layout::{Wanted, Wants};
 use super::model::{PageCount, Plan};
 use super::notes::{command_line, contradicted};
 use super::promise::open_promises;
@@ -21,13 +21,13 @@ use super::budget::{CurrentPool, pools_now};
 
 /// The pages in use or reserved in each pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample(BTreeMap<PageSize, u64>);
+pub struct PoolSample(BTreeMap<PageSize, u64>);
 
 /// Returns the pages in use or reserved in each pool of a host.
-pub fn sample(host: &Host) -> Result<Sample, Failure> {
+pub fn sample(host: &Host) -> Result<PoolSample, Failure> {
     let now = pools_now(host)?;
     let taken = now.into_iter().map(|(size, now)| (size, now.taken));
-    Ok(Sample(taken.collect()))
+    Ok(PoolSample(taken.collect()))
 }
 
 /// Reserve above the observed maximum, as a fraction, because samples miss short peaks: 2 %.
@@ -38,8 +38,8 @@ const KEPT: u64 = 50;
 /// # Errors
 /// [`Failure`] if there is no sample, or all pools are empty.
 pub fn tighten(
-    facts: &Facts<'_>,
-    samples: &[Sample],
+    facts: &PlanFacts<'_>,
+    samples: &[PoolSample],
     watched: Duration,
     wishes: &PlanOptions,
 ) -> Result<Plan, Failure> {
@@ -47,7 +47,7 @@ pub fn tighten(
     let now = pools_now(host)?;
     possible(facts, &now)?;
     let (total, used) = used(host)?;
-    let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
+    let margin = wishes.margin.map_or(Margin::usual(total), |m| m.resolve(total));
     let mut pools = Vec::new();
     let mut notes = Vec::new();
     for (size, pool) in now.iter().rev().filter(|(_, pool)| pool.total > 0) {
@@ -75,7 +75,7 @@ pub fn tighten(
     Ok(plan)
 }
 
-fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, CurrentPool>) -> Result<(), Failure> {
+fn possible(facts: &PlanFacts<'_>, now: &BTreeMap<PageSize, CurrentPool>) -> Result<(), Failure> {
     if now.values().all(|pool| pool.total == 0) {
         return Err(Failure::new(
             "all pools are empty: there is nothing to tighten",
@@ -120,7 +120,7 @@ fn wanted(host: &Host, size: PageSize, pool: &CurrentPool, most: u64, waiting: u
 
 /// Returns the pages that plans in force promise to stopped services, whose needs no sample shows.
 /// A service known only by a demand in bytes may run, and counts as running.
-fn waiting(facts: &Facts<'_>, size: PageSize) -> u64 {
+fn waiting(facts: &PlanFacts<'_>, size: PageSize) -> u64 {
     let standing = open_promises(facts, &[]);
     let stopped = standing.iter().filter(|one| !one.may_run());
     stopped.map(|one| one.wants(size)).sum()

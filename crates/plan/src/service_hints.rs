@@ -5,14 +5,14 @@ use hugeleaf_host::demand::{PageSource, Requirement, Service, ServiceKind};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::arithmetic::wastes_little;
-use super::facts::Facts;
+use super::facts::PlanFacts;
 use super::model::{Plan, ServicePlan};
 use hugeleaf_verdict::advice::pod_line;
 use hugeleaf_verdict::clean;
 
 pub(super) fn manual_steps(
     plan: &Plan,
-    facts: &Facts<'_>,
+    facts: &PlanFacts<'_>,
     service: &Service,
     planned: &ServicePlan,
 ) -> Vec<String> {
@@ -41,7 +41,7 @@ fn sizes(planned: &ServicePlan) -> Vec<PageSize> {
 }
 
 /// Formats its current setting, as in ` (now huge_pages = try)`.
-fn said(service: &Service) -> String {
+fn format_current_setting(service: &Service) -> String {
     match service.huge_page_setting.text.as_str() {
         "" => String::new(),
         said => format!(" (now {said})"),
@@ -65,12 +65,12 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
         Requirement::Cannot => format!(
             "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL uses a \
              pool for no other type{}",
-            said(service)
+            format_current_setting(service)
         ),
-        Requirement::Never => format!("postgresql.conf: huge_pages = on{}", said(service)),
+        Requirement::Never => format!("postgresql.conf: huge_pages = on{}", format_current_setting(service)),
         Requirement::IfAvailable | Requirement::Unknown => format!(
             "postgresql.conf: huge_pages = on, so that it does not fall back silently{}",
-            said(service)
+            format_current_setting(service)
         ),
     });
     lines
@@ -82,7 +82,7 @@ fn mariadb(service: &Service) -> Vec<String> {
         Requirement::Never | Requirement::Cannot | Requirement::Unknown => {
             vec![format!(
                 "its option file, [mysqld]: large_pages = ON{}",
-                said(service)
+                format_current_setting(service)
             )]
         }
     }
@@ -188,7 +188,7 @@ fn other(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
 }
 
 /// Suggests a larger size that would fit too, for programs that use it only if configured.
-fn larger(facts: &Facts<'_>, service: &Service, planned: &ServicePlan) -> Option<String> {
+fn larger(facts: &PlanFacts<'_>, service: &Service, planned: &ServicePlan) -> Option<String> {
     let setting = match service.kind {
         ServiceKind::PostgreSql => "huge_page_size in postgresql.conf",
         ServiceKind::Jvm => "-XX:LargePageSizeInBytes",

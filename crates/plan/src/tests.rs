@@ -12,7 +12,7 @@ use std::time::Duration;
 use hugeleaf_host::demand::{
     Demand, Mappings, PageSource, Requirement, Service, ServiceKind, User,
 };
-use hugeleaf_host::{Fact, PageUsage, Host, Identity, Leftover, LeftoverKind, Sysctl};
+use hugeleaf_host::{Fact, PageUsage, Host, HostIdentity, Leftover, LeftoverKind, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::*;
@@ -31,8 +31,8 @@ fn host() -> Host {
     host
 }
 
-fn identity() -> Identity {
-    Identity {
+fn identity() -> HostIdentity {
+    HostIdentity {
         name: word("db1"),
         id: word("00112233445566778899aabbccddeeff"),
     }
@@ -65,7 +65,7 @@ fn fill(host: &mut Host, page: &str, each: u64, used: u64, promised: u64) {
 fn demand(bytes: u64) -> Demand {
     Demand {
         what: "shared memory".to_owned(),
-        mappings: vec![Mappings::one(Bytes(bytes))],
+        mappings: vec![Mappings::single(Bytes(bytes))],
         place: PageSource::Pool,
         page: None,
         source: "somebody said so".to_owned(),
@@ -119,8 +119,8 @@ fn user(uid: u32) -> User {
     }
 }
 
-fn facts<'a>(host: &'a Host, identity: &'a Identity) -> Facts<'a> {
-    Facts {
+fn facts<'a>(host: &'a Host, identity: &'a HostIdentity) -> PlanFacts<'a> {
+    PlanFacts {
         host,
         identity,
         grub_drop_ins: true,

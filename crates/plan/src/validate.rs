@@ -8,7 +8,7 @@ use std::fmt::Display;
 
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::allowed;
+use super::allowlist;
 use super::model::{Plan, PoolPlan};
 use hugeleaf_verdict::list;
 use hugeleaf_verdict::reservation::Margin;
@@ -21,9 +21,9 @@ pub(super) struct Contradiction {
 }
 
 #[derive(Default)]
-struct Found(Vec<Contradiction>);
+struct Contradictions(Vec<Contradiction>);
 
-impl Found {
+impl Contradictions {
     fn add(&mut self, at: impl Into<String>, what: impl Into<String>) {
         let (at, what) = (at.into(), what.into());
         self.0.push(Contradiction { at, what });
@@ -31,7 +31,7 @@ impl Found {
 }
 
 pub(super) fn contradictions(plan: &Plan) -> Vec<Contradiction> {
-    let mut found = Found::default();
+    let mut found = Contradictions::default();
     host(plan, &mut found);
     pools(plan, &mut found);
     idle(plan, &mut found);
@@ -43,7 +43,7 @@ pub(super) fn contradictions(plan: &Plan) -> Vec<Contradiction> {
     found.0
 }
 
-fn host(plan: &Plan, found: &mut Found) {
+fn host(plan: &Plan, found: &mut Contradictions) {
     if plan.host.nodes.is_empty() {
         found.add("host.nodes", "no node; expected at least one, as in [0]");
     }
@@ -59,7 +59,7 @@ fn host(plan: &Plan, found: &mut Found) {
     }
 }
 
-fn pools(plan: &Plan, found: &mut Found) {
+fn pools(plan: &Plan, found: &mut Contradictions) {
     for (i, pool) in plan.pools.iter().enumerate() {
         if let Some(node) = pool.node
             && !plan.host.nodes.contains(&node)
@@ -92,7 +92,7 @@ fn pools(plan: &Plan, found: &mut Found) {
 }
 
 /// Finds an idle count above the unwanted pages, as files would request too few at the next boot.
-fn idle(plan: &Plan, found: &mut Found) {
+fn idle(plan: &Plan, found: &mut Contradictions) {
     for (i, pool) in plan.pools.iter().enumerate() {
         let sum = |of: fn(&PoolPlan) -> Pages| -> Pages { plan.of_size(pool.page).map(of).sum() };
         let for_services: Pages = plan.services.iter().map(|s| s.pages_of(pool.page)).sum();
@@ -109,7 +109,7 @@ fn idle(plan: &Plan, found: &mut Found) {
     }
 }
 
-fn twice(plan: &Plan, found: &mut Found) {
+fn twice(plan: &Plan, found: &mut Contradictions) {
     let pool = |p: &PoolPlan| {
         let node = p.node.map_or(String::new(), |n| format!(" on node {n}"));
         format!("pool of {}{node}", p.page)
@@ -139,7 +139,7 @@ fn twice(plan: &Plan, found: &mut Found) {
     }
 }
 
-fn repeated(table: &str, key: &str, names: impl Iterator<Item = String>, found: &mut Found) {
+fn repeated(table: &str, key: &str, names: impl Iterator<Item = String>, found: &mut Contradictions) {
     let mut seen = BTreeSet::new();
     for (i, name) in names.enumerate() {
         if !seen.insert(name.clone()) {
@@ -150,7 +150,7 @@ fn repeated(table: &str, key: &str, names: impl Iterator<Item = String>, found: 
 }
 
 /// Finds settings with their own table, settings that no plan makes, and invalid values.
-fn knobs(plan: &Plan, found: &mut Found) {
+fn knobs(plan: &Plan, found: &mut Contradictions) {
     for (i, knob) in plan.knobs.iter().enumerate() {
         let path = knob.path.display();
         let name = knob.path.file_name().unwrap_or_default();
@@ -159,7 +159,7 @@ fn knobs(plan: &Plan, found: &mut Found) {
             "hugetlb_shm_group" => Some("[group]"),
             _ => None,
         };
-        let (key, what) = match (instead, allowed::setting(&knob.path)) {
+        let (key, what) = match (instead, allowlist::setting(&knob.path)) {
             (Some(table), _) => ("path", format!("{path} is set by {table}, not by [[knob]]")),
             (None, None) => (
                 "path",
@@ -177,10 +177,10 @@ fn knobs(plan: &Plan, found: &mut Found) {
     }
 }
 
-fn kept(plan: &Plan, found: &mut Found) {
+fn kept(plan: &Plan, found: &mut Contradictions) {
     for (i, kept) in plan.kept.iter().enumerate() {
         for (j, line) in kept.lines.iter().enumerate() {
-            if !allowed::is_line(&kept.path, line) {
+            if !allowlist::is_line(&kept.path, line) {
                 let what = format!("'{line}' is not a line that a plan writes to that file");
                 found.add(format!("keep.{i}.lines.{j}"), what);
             }
@@ -188,7 +188,7 @@ fn kept(plan: &Plan, found: &mut Found) {
     }
 }
 
-fn sizes(plan: &Plan, found: &mut Found) {
+fn sizes(plan: &Plan, found: &mut Contradictions) {
     let at_boot = plan.boot.iter().flat_map(|b| &b.pages).enumerate();
     for (i, size) in at_boot.clone() {
         if plan.of_size(*size).next().is_none() && plan.host.pages.contains(size) {
@@ -227,7 +227,7 @@ fn sizes(plan: &Plan, found: &mut Found) {
 }
 
 /// Finds pools larger than memory, or base-page memory below the plan's own needs.
-fn memory(plan: &Plan, found: &mut Found) {
+fn memory(plan: &Plan, found: &mut Contradictions) {
     // Report the largest pool.
     let pools = plan.pools.iter().enumerate();
     let Some((largest, _)) = pools.max_by_key(|(_, p)| p.pages.in_bytes(p.page)) else {

@@ -5,7 +5,7 @@
 //! that has the finding. A healthy host has none.
 
 mod drift;
-mod needs;
+mod demand;
 mod rights;
 mod rules;
 #[cfg(test)]
@@ -14,7 +14,7 @@ mod tests;
 use std::path::PathBuf;
 
 use hugeleaf_host::demand::{Service, ServiceKind};
-use hugeleaf_host::system::settings::Settings;
+use hugeleaf_host::system::settings::SettingsFiles;
 use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::{Serialize, Serializer};
@@ -22,27 +22,27 @@ use serde::{Serialize, Serializer};
 use crate::{PageCount, Plan};
 use hugeleaf_verdict::findings::{Finding, Severity};
 
-pub use needs::slack;
+pub use demand::slack;
 pub use rules::verify;
 
-use hugeleaf_verdict::advice::{PLAN, Want};
+use hugeleaf_verdict::advice::{PLAN, SettingRequirement};
 
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct VerifyFacts<'a> {
     pub host: &'a Host,
     pub services: &'a [Service],
     /// Facts that could not be read, with the reason; one sentence each.
     pub unread: &'a [String],
     /// Applied plans that are not undone, newest first.
     pub applied: &'a [Applied],
-    pub settings: &'a Settings,
+    pub settings: &'a SettingsFiles,
     /// Boot time in seconds since 1970. The kernel log counts from then.
     pub booted: Option<u64>,
     /// Start of the relevant kernel log, in seconds since 1970. Older lines are ignored.
     pub log_since: Option<u64>,
     pub given: &'a [ReclaimablePages],
     /// Settings of the host that running programs want.
-    pub wants: &'a [Want],
+    pub wants: &'a [SettingRequirement],
 }
 
 /// Pool pages that the guard gave back while memory was short and will reclaim. The pool is not short of them.
@@ -63,12 +63,12 @@ pub struct Applied {
     pub plan: Result<Plan, String>,
     pub is_complete: bool,
     pub damage: Vec<String>,
-    pub places: Vec<Place>,
+    pub places: Vec<AppliedStepState>,
 }
 
 /// An applied step and the current state of its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct AppliedStepState {
     pub id: String,
     pub what: StepKind,
     pub path: PathBuf,
@@ -134,17 +134,17 @@ pub struct Newest {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
-    pub services: Vec<Row>,
+pub struct VerifyReport {
+    pub services: Vec<ServiceRow>,
     pub pools: Vec<PoolRow>,
-    pub steps: Vec<Place>,
+    pub steps: Vec<AppliedStepState>,
     /// The newest plan in force: its number and time.
     #[serde(rename = "applied")]
     pub plan: Option<Newest>,
     pub findings: Vec<Finding>,
 }
 
-impl Report {
+impl VerifyReport {
     /// True if there is no shortfall. Notes are not shortfalls.
     pub fn is_good(&self) -> bool {
         self.findings.iter().all(|f| f.severity == Severity::Note)
@@ -152,7 +152,7 @@ impl Report {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct ServiceRow {
     pub name: String,
     pub kind: ServiceKind,
     pub unit: Option<String>,
@@ -172,7 +172,7 @@ pub struct Row {
     pub reason: Option<String>,
 }
 
-impl Row {
+impl ServiceRow {
     pub fn page(&self) -> Option<PageSize> {
         self.asked.first().map(|pages| pages.page)
     }

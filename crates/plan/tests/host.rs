@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::Root;
 use hugeleaf_plan::Step;
 use hugeleaf_plan::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, State, StepOutcome, UndoOptions,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, ApplyRequest, StepState, StepOutcome, UndoOptions,
     UndoOutcome, Which, apply, undo,
 };
 use hugeleaf_sys::Kernel;
@@ -80,7 +80,7 @@ fn apply_as(
         [] => PLAN.to_owned(),
         some => format!("{PLAN}# for {some:?}\n"),
     };
-    let request = Request {
+    let request = ApplyRequest {
         steps,
         plan: &plan,
         plan_file: "plan.toml",
@@ -117,7 +117,7 @@ fn undo_newest(root: &Path, kernel: &Kernel) -> Result<Vec<UndoOutcome>, HostErr
 
 /// Returns the state of a step.
 #[track_caller]
-fn state(steps: &[StepOutcome], id: &str) -> State {
+fn state(steps: &[StepOutcome], id: &str) -> StepState {
     let step = steps.iter().find(|step| step.id == id);
     step.unwrap_or_else(|| panic!("no step {id}: {steps:#?}"))
         .state

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice};
 use crate::density;
-use crate::maps::{Mapping, movable};
+use crate::maps::{PromotableMapping, movable};
 use crate::placement::with_buffer;
 use crate::state::{Lock, round_down, settings, round_up};
 
@@ -60,7 +60,7 @@ pub fn step(asked: usize) -> bool {
     let Some(_held) = LOCK.take() else {
         return true;
     };
-    let mut run = Run {
+    let mut run = BlockRun {
         start: 0,
         end: 0,
         left: (asked / settings().pmd.max(1)).clamp(LEAST, MOST),
@@ -79,7 +79,7 @@ pub fn own_maps(each: impl FnMut(&[u8]) -> bool) {
 }
 
 /// Continues after the end of the last step.
-fn go_on(buffers: &mut Buffers, run: &mut Run) {
+fn go_on(buffers: &mut Buffers, run: &mut BlockRun) {
     let (maps, pagemap) = (
         calls::open(b"/proc/self/maps\0", 0),
         calls::open(b"/proc/self/pagemap\0", 0),
@@ -91,7 +91,7 @@ fn go_on(buffers: &mut Buffers, run: &mut Run) {
             LINES.fetch_add(1, Relaxed);
             match movable(line).filter(|mapping| mapping.end > from) {
                 Some(mapping) => {
-                    let mapping = Mapping {
+                    let mapping = PromotableMapping {
                         start: mapping.start.max(from),
                         ..mapping
                     };
@@ -109,13 +109,13 @@ fn go_on(buffers: &mut Buffers, run: &mut Run) {
 
 /// Adjacent blocks that are promoted with one call, because each call makes all processors drain
 /// their lists of new pages.
-struct Run {
+struct BlockRun {
     start: usize,
     end: usize,
     left: usize,
 }
 
-impl Run {
+impl BlockRun {
     fn add(&mut self, block: usize, length: usize) {
         if self.end != block {
             self.flush();
@@ -178,7 +178,7 @@ fn keep_rest(buffer: &mut [u8; 8192], start: usize, filled: usize) -> usize {
 }
 
 /// Advises a mapping and promotes its full blocks. Returns false at the step's limit.
-fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -> bool {
+fn sweep(mapping: PromotableMapping, pagemap: usize, pages: &mut Entries, run: &mut BlockRun) -> bool {
     let settings = settings();
     let (Some(mut at), end) = (
         round_up(mapping.start, settings.pmd),

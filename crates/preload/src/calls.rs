@@ -13,7 +13,7 @@ use core::arch::asm;
 
 /// System call numbers on x86-64 and with the generic headers (`asm/unistd.h`).
 mod number {
-    const fn of(x86_64: usize, generic: usize) -> usize {
+    const fn syscall_number(x86_64: usize, generic: usize) -> usize {
         if cfg!(target_arch = "x86_64") {
             x86_64
         } else {
@@ -21,51 +21,51 @@ mod number {
         }
     }
 
-    pub const READ: usize = of(0, 63);
-    pub const WRITE: usize = of(1, 64);
-    pub const CLOSE: usize = of(3, 57);
-    pub const MMAP: usize = of(9, 222);
-    pub const MPROTECT: usize = of(10, 226);
-    pub const MUNMAP: usize = of(11, 215);
-    pub const BRK: usize = of(12, 214);
-    pub const IOCTL: usize = of(16, 29);
-    pub const PREAD: usize = of(17, 67);
-    pub const PWRITE: usize = of(18, 68);
-    pub const MREMAP: usize = of(25, 216);
-    pub const MINCORE: usize = of(27, 232);
-    pub const MADVISE: usize = of(28, 233);
-    pub const SHMGET: usize = of(29, 194);
-    pub const SHMAT: usize = of(30, 196);
-    pub const SHMCTL: usize = of(31, 195);
-    pub const GETPID: usize = of(39, 172);
-    pub const SOCKET: usize = of(41, 198);
-    pub const CONNECT: usize = of(42, 203);
-    pub const SENDTO: usize = of(44, 206);
-    pub const CLONE: usize = of(56, 220);
-    pub const WAIT4: usize = of(61, 260);
-    pub const SHMDT: usize = of(67, 197);
-    pub const FCNTL: usize = of(72, 25);
-    pub const FTRUNCATE: usize = of(77, 46);
-    pub const SYSINFO: usize = of(99, 179);
-    pub const GETUID: usize = of(102, 174);
-    pub const GETGID: usize = of(104, 176);
-    pub const FSTATFS: usize = of(138, 44);
-    pub const MLOCK: usize = of(149, 228);
-    pub const MLOCKALL: usize = of(151, 230);
-    pub const PRCTL: usize = of(157, 167);
-    pub const EXIT_GROUP: usize = of(231, 94);
-    pub const OPENAT: usize = of(257, 56);
-    pub const UNLINKAT: usize = of(263, 35);
-    pub const PPOLL: usize = of(271, 73);
-    pub const UNSHARE: usize = of(272, 97);
-    pub const PRLIMIT: usize = of(302, 261);
-    pub const PROCESS_VM_READV: usize = of(310, 270);
-    pub const SECCOMP: usize = of(317, 277);
-    pub const MEMFD_CREATE: usize = of(319, 279);
-    pub const STATX: usize = of(332, 291);
-    pub const FSOPEN: usize = of(430, 430);
-    pub const FSCONFIG: usize = of(431, 431);
-    pub const FSMOUNT: usize = of(432, 432);
+    pub const READ: usize = syscall_number(0, 63);
+    pub const WRITE: usize = syscall_number(1, 64);
+    pub const CLOSE: usize = syscall_number(3, 57);
+    pub const MMAP: usize = syscall_number(9, 222);
+    pub const MPROTECT: usize = syscall_number(10, 226);
+    pub const MUNMAP: usize = syscall_number(11, 215);
+    pub const BRK: usize = syscall_number(12, 214);
+    pub const IOCTL: usize = syscall_number(16, 29);
+    pub const PREAD: usize = syscall_number(17, 67);
+    pub const PWRITE: usize = syscall_number(18, 68);
+    pub const MREMAP: usize = syscall_number(25, 216);
+    pub const MINCORE: usize = syscall_number(27, 232);
+    pub const MADVISE: usize = syscall_number(28, 233);
+    pub const SHMGET: usize = syscall_number(29, 194);
+    pub const SHMAT: usize = syscall_number(30, 196);
+    pub const SHMCTL: usize = syscall_number(31, 195);
+    pub const GETPID: usize = syscall_number(39, 172);
+    pub const SOCKET: usize = syscall_number(41, 198);
+    pub const CONNECT: usize = syscall_number(42, 203);
+    pub const SENDTO: usize = syscall_number(44, 206);
+    pub const CLONE: usize = syscall_number(56, 220);
+    pub const WAIT4: usize = syscall_number(61, 260);
+    pub const SHMDT: usize = syscall_number(67, 197);
+    pub const FCNTL: usize = syscall_number(72, 25);
+    pub const FTRUNCATE: usize = syscall_number(77, 46);
+    pub const SYSINFO: usize = syscall_number(99, 179);
+    pub const GETUID: usize = syscall_number(102, 174);
+    pub const GETGID: usize = syscall_number(104, 176);
+    pub const FSTATFS: usize = syscall_number(138, 44);
+    pub const MLOCK: usize = syscall_number(149, 228);
+    pub const MLOCKALL: usize = syscall_number(151, 230);
+    pub const PRCTL: usize = syscall_number(157, 167);
+    pub const EXIT_GROUP: usize = syscall_number(231, 94);
+    pub const OPENAT: usize = syscall_number(257, 56);
+    pub const UNLINKAT: usize = syscall_number(263, 35);
+    pub const PPOLL: usize = syscall_number(271, 73);
+    pub const UNSHARE: usize = syscall_number(272, 97);
+    pub const PRLIMIT: usize = syscall_number(302, 261);
+    pub const PROCESS_VM_READV: usize = syscall_number(310, 270);
+    pub const SECCOMP: usize = syscall_number(317, 277);
+    pub const MEMFD_CREATE: usize = syscall_number(319, 279);
+    pub const STATX: usize = syscall_number(332, 291);
+    pub const FSOPEN: usize = syscall_number(430, 430);
+    pub const FSCONFIG: usize = syscall_number(431, 431);
+    pub const FSMOUNT: usize = syscall_number(432, 432);
 }
 
 /// Constants of `mman.h`, `fcntl.h` and others. They are the same on x86-64 and on all 64-bit

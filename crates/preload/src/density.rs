@@ -25,7 +25,7 @@
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::sample::{Files, Found, How, Scratch};
+use crate::sample::{Files, RangeUsage, How, Scratch};
 use crate::state::{Lock, RESIDENT, round_down, growing, settings, is_inactive, round_up};
 
 /// The heap that grows by `brk`.
@@ -43,7 +43,7 @@ const FIRST: usize = 4;
 const PARTS: usize = 16;
 
 /// A range that was handed out and will be checked.
-struct Sample {
+struct SampledRange {
     start: AtomicUsize,
     length: AtomicUsize,
     /// Bytes of its kind that it represents. The lowest bit is set if they are on huge pages.
@@ -54,8 +54,8 @@ struct Sample {
     spare: AtomicUsize,
 }
 
-struct Kind {
-    samples: [Sample; SAMPLES],
+struct SampleSet {
+    samples: [SampledRange; SAMPLES],
     next: AtomicUsize,
     /// Bytes handed out since the last sample.
     since: AtomicUsize,
@@ -71,8 +71,8 @@ struct Kind {
 /// Most programs never do, and save a mapping. Zero: no samples are taken yet.
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
-fn all() -> &'static [Kind] {
-    let table = TABLE.load(Relaxed) as *const [Kind; KINDS];
+fn all() -> &'static [SampleSet] {
+    let table = TABLE.load(Relaxed) as *const [SampleSet; KINDS];
     // SAFETY: null, or the table that `watch` mapped and never unmaps; zeros are valid.
     unsafe { table.as_ref() }.map_or(&[], |kinds| kinds.as_slice())
 }
@@ -102,7 +102,7 @@ pub fn watch() {
     if is_watching() {
         return;
     }
-    let length = size_of::<[Kind; KINDS]>();
+    let length = size_of::<[SampleSet; KINDS]>();
     if let Some(at) = calls::map_new(length, flag::MEMORY, flag::PRIVATE) {
         TABLE.store(at, Relaxed);
     }
@@ -268,8 +268,8 @@ fn draw_gap() {
     GAP.store(middle / 2 + (drawn >> 33) % middle.max(1), Relaxed);
 }
 
-impl Sample {
-    fn look(&self, files: &Files, scratch: &mut Scratch) -> Found {
+impl SampledRange {
+    fn measure(&self, files: &Files, scratch: &mut Scratch) -> RangeUsage {
         /// Value of `used` if whole blocks were read and were zero. They may be in use nevertheless.
         const ZERO: usize = usize::MAX;
         let (start, length) = (self.start.load(Relaxed), self.length.load(Relaxed));
@@ -279,15 +279,15 @@ impl Sample {
         let found = files.sample_range(scratch, start, length, How::Content);
         // Checking a few pages can miss a few used ones, so a large mapping gets a second check.
         let much = match found {
-            Found::Pages { used, of, .. } => used >= of / 2,
-            Found::Untouched => false,
-            Found::Gone => true,
+            RangeUsage::Pages { used, of, .. } => used >= of / 2,
+            RangeUsage::Untouched => false,
+            RangeUsage::Gone => true,
         };
         if much || length < settings().data_after || self.used.load(Relaxed) == ZERO {
             return found;
         }
         let found = files.sample_range(scratch, start, length, How::Thorough);
-        if found != Found::Untouched {
+        if found != RangeUsage::Untouched {
             return found;
         }
         self.used.store(ZERO, Relaxed);
@@ -295,7 +295,7 @@ impl Sample {
     }
 }
 
-impl Kind {
+impl SampleSet {
     /// Returns the bytes found used and found unused.
     fn known(&self) -> (usize, usize) {
         (self.used.load(Relaxed), self.unused.load(Relaxed))
@@ -311,17 +311,17 @@ impl Kind {
 
     #[cold]
     fn check_before_unmap(&self, start: usize, length: usize) {
-        let mine = |sample: &&Sample| {
+        let mine = |sample: &&SampledRange| {
             sample.start.load(Relaxed) == start && sample.length.load(Relaxed) == length
         };
         let Some(sample) = self.samples.iter().find(mine) else {
             return;
         };
         with_files(|files, scratch| {
-            let found = sample.look(files, scratch);
+            let found = sample.measure(files, scratch);
             // Its usage will not grow any more.
             match found {
-                Found::Pages { used, .. } => sample.used.store(used, Relaxed),
+                RangeUsage::Pages { used, .. } => sample.used.store(used, Relaxed),
                 _ => RARER.store((RARER.load(Relaxed) + 1).min(12), Relaxed),
             }
             self.judge(sample, found);
@@ -360,7 +360,7 @@ impl Kind {
 
     /// Checks all samples. A completely used one is counted and forgotten. A partly used one is counted
     /// and checked again, because the thread that fills it may have been waiting.
-    fn look(&self, files: &Files, scratch: &mut Scratch, above: usize) {
+    fn check_all(&self, files: &Files, scratch: &mut Scratch, above: usize) {
         let (mut unseen, mut count) = (0_usize, 0);
         for sample in &self.samples {
             let (start, length) = (sample.start.load(Relaxed), sample.length.load(Relaxed));
@@ -370,7 +370,7 @@ impl Kind {
             let is_open = start < above && start.saturating_add(length) > above;
             let left = match is_open {
                 true => sample.weight.load(Relaxed),
-                false => self.judge(sample, sample.look(files, scratch)),
+                false => self.judge(sample, sample.measure(files, scratch)),
             };
             if left != 0 && sample.weight.load(Relaxed) & 1 != 0 {
                 unseen = unseen.saturating_add(left);
@@ -384,15 +384,15 @@ impl Kind {
 
     /// Counts a sample once it is completely used, unchanged since the last check, or gone.
     /// Returns the bytes whose usage is still open.
-    fn judge(&self, sample: &Sample, found: Found) -> usize {
+    fn judge(&self, sample: &SampledRange, found: RangeUsage) -> usize {
         let weight = sample.weight.load(Relaxed) & !1;
         let (used, of, parts) = match found {
-            Found::Gone => {
+            RangeUsage::Gone => {
                 sample.start.store(0, Relaxed);
                 return 0;
             }
-            Found::Untouched => return weight,
-            Found::Pages { used, of, parts } => (used, of.max(1), parts),
+            RangeUsage::Untouched => return weight,
+            RangeUsage::Pages { used, of, parts } => (used, of.max(1), parts),
         };
         let share = (weight / of).saturating_mul(used);
         let rest = weight.saturating_sub(share);
@@ -426,7 +426,7 @@ impl Kind {
     }
 
     /// Reverts the count of a sample whose unused bytes have been used since.
-    fn take_back(&self, sample: &Sample) {
+    fn take_back(&self, sample: &SampledRange) {
         let spare = sample.spare.swap(0, Relaxed);
         let share = (sample.weight.load(Relaxed) & !1).saturating_sub(spare);
         for (sum, bytes) in [(&self.unused, spare), (&self.used, share)] {
@@ -451,7 +451,7 @@ pub fn check_samples(heap_end: usize) {
     with_files(|files, scratch| {
         for (index, kind) in all().iter().enumerate() {
             let is_heap = index == HEAP;
-            kind.look(files, scratch, if is_heap { heap_end } else { usize::MAX });
+            kind.check_all(files, scratch, if is_heap { heap_end } else { usize::MAX });
         }
     });
 }

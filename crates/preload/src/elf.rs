@@ -53,7 +53,7 @@ const DYNAMIC: u32 = 2;
 
 /// The facts about the process that the constructor needs.
 #[derive(Default)]
-pub struct Process {
+pub struct ProcessImage {
     pub libc: Option<Object>,
     pub any_libc: Option<Object>,
     /// True if a sanitizer's library is loaded, or the program contains one.
@@ -75,8 +75,8 @@ pub struct Object {
     pub file: Option<&'static CStr>,
 }
 
-pub fn process() -> Process {
-    let mut process = Process::default();
+pub fn process() -> ProcessImage {
+    let mut process = ProcessImage::default();
     let data = &raw mut process;
     // SAFETY: the callback is given the process above, for as long as the call takes.
     unsafe { dl_iterate_phdr(each, data.cast()) };
@@ -136,7 +136,7 @@ fn is_libc(name: &[u8]) -> bool {
 
 extern "C" fn each(information: *const Information, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader passes a valid description; data is the `Process` of `process`.
-    let (information, process) = unsafe { (&*information, &mut *data.cast::<Process>()) };
+    let (information, process) = unsafe { (&*information, &mut *data.cast::<ProcessImage>()) };
     let object = object(information);
     let first = process.objects == 0;
     process.objects += 1;
@@ -188,7 +188,7 @@ fn object(information: &Information) -> Object {
     object
 }
 
-fn ranges(information: &Information, process: &mut Process) {
+fn ranges(information: &Information, process: &mut ProcessImage) {
     let (mut texts, mut variables) = (process.text.iter_mut(), process.data.iter_mut());
     let loaded = information.headers().iter();
     for header in loaded.filter(|header| header.kind == LOAD) {

@@ -87,7 +87,7 @@ fn set_from(now: usize, to: usize) -> isize {
         growth::note(to - mapped);
         let large = growth::use_huge(density::HEAP, to - mapped);
         if !extend(mapped, to, large) {
-            return mandatory::refused(mandatory::Role::Data);
+            return mandatory::refused(mandatory::MemoryRole::Data);
         }
         // More memory may have been mapped than requested.
         let bytes = MAPPED.load(Relaxed).max(to) - mapped;

@@ -14,7 +14,7 @@ use crate::calls::flag::MEMORY;
 use crate::calls::{self, Advice, failed, flag};
 use crate::placement::{self, populate, reserve_as};
 use crate::private::{self, judged};
-use crate::shared::{self, Answer};
+use crate::shared::{self, HookResult};
 use crate::state::{growing, libc_text, settings, is_inactive, round_up};
 use crate::{
     arena, density, elf, fork, growth, heap, mandatory, mandatory_mmap, pool, segments, stack,
@@ -123,7 +123,7 @@ fn other_private(
             return stack::of_thread(length, protection, flags).unwrap_or_else(own);
         }
         if length >= settings.stack_after && settings.stack.mandatory {
-            return mandatory::refused(mandatory::Role::Stack);
+            return mandatory::refused(mandatory::MemoryRole::Stack);
         }
         return own();
     }
@@ -218,9 +218,9 @@ fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> i
         return own();
     }
     match shared::anonymous(length) {
-        Answer::At(at) => at as isize,
-        Answer::Pass => own(),
-        Answer::Fail(error) => error,
+        HookResult::At(at) => at as isize,
+        HookResult::Pass => own(),
+        HookResult::Fail(error) => error,
     }
 }
 
@@ -287,12 +287,12 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
     if libc && !heap && settings.stack.mandatory && length >= settings.stack_after {
         return match mandatory::promote_range(address, length) {
             true => 0,
-            false => mandatory::refused(mandatory::Role::Stack),
+            false => mandatory::refused(mandatory::MemoryRole::Stack),
         };
     }
     let must = settings.data.mandatory && growing() && (heap || !libc);
     if must && !mandatory::usable(address, length) {
-        return mandatory::refused(mandatory::Role::Data);
+        return mandatory::refused(mandatory::MemoryRole::Data);
     }
     if !heap && protection == MEMORY && settings.data.wanted() && !is_inactive() {
         growth::note_commit(length);
@@ -485,7 +485,7 @@ pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
     let at = unsafe { calls::shmat(id, address, flags) };
     if settings().shm.mandatory && !failed(at) && at as usize & settings().pmd.wrapping_sub(1) != 0
     {
-        mandatory::report_base_kind(mandatory::Kind::Misaligned);
+        mandatory::report_base_kind(mandatory::BasePageReason::Misaligned);
     }
     finish(at)
 }
@@ -521,7 +521,7 @@ pub fn prctl(option: i32, arguments: [usize; 4]) -> i32 {
 fn filtered() {
     let settings = settings();
     if settings.data.mandatory || settings.shm.mandatory {
-        mandatory::report_base_kind(mandatory::Kind::Filtered);
+        mandatory::report_base_kind(mandatory::BasePageReason::Filtered);
     }
     crate::state::deactivate();
 }

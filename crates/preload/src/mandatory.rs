@@ -18,7 +18,7 @@ use crate::{backlog, say};
 
 /// A kind of memory that stays on base pages, reported once.
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub enum BasePageReason {
     /// `MAP_GROWSDOWN`.
     GrowsDown = 0,
     /// Mappings smaller than a huge page that together exceed one.
@@ -34,19 +34,19 @@ pub enum Kind {
 
 static SAID: AtomicUsize = AtomicUsize::new(0);
 
-pub fn report_base_kind(kind: Kind) {
+pub fn report_base_kind(kind: BasePageReason) {
     let bit = 1 << kind as usize;
     if SAID.fetch_or(bit, Relaxed) & bit != 0 {
         return;
     }
     let what: &[u8] = match kind {
-        Kind::GrowsDown => b"memory mapped with MAP_GROWSDOWN",
-        Kind::Small => b"memory in mappings smaller than a huge page",
-        Kind::ShortFile => b"the part of a mapping beyond the length of its memory file",
-        Kind::Protected => b"memory that mprotect made usable where no huge page fits",
-        Kind::Misaligned => b"a segment attached at an address that no huge page fits",
-        Kind::Filtered => b"memory mapped after the program's own seccomp filter",
-        Kind::FirstStack => b"growth of the main thread's stack",
+        BasePageReason::GrowsDown => b"memory mapped with MAP_GROWSDOWN",
+        BasePageReason::Small => b"memory in mappings smaller than a huge page",
+        BasePageReason::ShortFile => b"the part of a mapping beyond the length of its memory file",
+        BasePageReason::Protected => b"memory that mprotect made usable where no huge page fits",
+        BasePageReason::Misaligned => b"a segment attached at an address that no huge page fits",
+        BasePageReason::Filtered => b"memory mapped after the program's own seccomp filter",
+        BasePageReason::FirstStack => b"growth of the main thread's stack",
     };
     say::line(&[
         what,
@@ -56,19 +56,19 @@ pub fn report_base_kind(kind: Kind) {
 
 /// The role of memory, as in the flags of `run`.
 #[derive(Clone, Copy)]
-pub enum Role {
+pub enum MemoryRole {
     Data = 8,
     Shm = 9,
     Stack = 10,
 }
 
 /// Returns ENOMEM. Reports it once per role if mandatory huge pages are the reason.
-pub fn refused(role: Role) -> isize {
+pub fn refused(role: MemoryRole) -> isize {
     let settings = settings();
     let (name, rungs): (&[u8], _) = match role {
-        Role::Data => (b"--data", &settings.data),
-        Role::Shm => (b"--shm", &settings.shm),
-        Role::Stack => (b"--stack", &settings.stack),
+        MemoryRole::Data => (b"--data", &settings.data),
+        MemoryRole::Shm => (b"--shm", &settings.shm),
+        MemoryRole::Stack => (b"--stack", &settings.stack),
     };
     let bit = 1 << role as usize;
     if rungs.mandatory && SAID.fetch_or(bit, Relaxed) & bit == 0 {
@@ -85,7 +85,7 @@ pub fn small(length: usize) {
     static TOTAL: AtomicUsize = AtomicUsize::new(0);
     let total = TOTAL.fetch_add(length, Relaxed).saturating_add(length);
     if total >= settings().pmd.max(settings().data.pools[0]) {
-        report_base_kind(Kind::Small);
+        report_base_kind(BasePageReason::Small);
     }
 }
 
@@ -101,7 +101,7 @@ pub fn plain(length: usize) -> isize {
         }
         (keep != 0).then_some(at as isize)
     };
-    made().unwrap_or_else(|| refused(Role::Data))
+    made().unwrap_or_else(|| refused(MemoryRole::Data))
 }
 
 /// Populates and promotes all whole blocks inside a range. Returns true if all are huge pages.
@@ -135,7 +135,7 @@ pub fn committed(start: usize, length: usize) -> bool {
             completed(pmd - part);
         } else if whole || is_private_memory(at, at + pmd) {
             match result {
-                calls::EINVAL => report_base_kind(Kind::Protected),
+                calls::EINVAL => report_base_kind(BasePageReason::Protected),
                 _ => return false,
             }
         } else {
@@ -154,7 +154,7 @@ fn incomplete(part: usize) {
     const PAGES: usize = 8;
     let all = INCOMPLETE.fetch_add(part, Relaxed).saturating_add(part);
     if all >= PAGES * settings().pmd {
-        report_base_kind(Kind::Small);
+        report_base_kind(BasePageReason::Small);
     }
 }
 

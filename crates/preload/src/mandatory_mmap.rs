@@ -11,9 +11,9 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::mandatory::{Kind, Role, committed, is_private_memory, refused, promote_range, small, report_base_kind};
+use crate::mandatory::{BasePageReason, MemoryRole, committed, is_private_memory, refused, promote_range, small, report_base_kind};
 use crate::placement::{collapse, move_over, map_congruent, reserve_as};
-use crate::shared::{self, Answer};
+use crate::shared::{self, HookResult};
 use crate::state::{round_down, settings, round_up};
 use crate::{private, segments};
 
@@ -95,12 +95,12 @@ fn private_kind(call: &Call) -> Option<isize> {
         return None;
     }
     if call.flags & flag::GROWSDOWN != 0 {
-        report_base_kind(Kind::GrowsDown);
+        report_base_kind(BasePageReason::GrowsDown);
         return None;
     }
     if !settings.data.thp {
         if call.length >= settings.data.pools[0] / 2 {
-            return Some(refused(Role::Data));
+            return Some(refused(MemoryRole::Data));
         }
         small(call.length);
         return None;
@@ -116,7 +116,7 @@ fn private_kind(call: &Call) -> Option<isize> {
     // The place belonged to the program and stays reserved: no other thread may get it.
     // SAFETY: mapped above, not handed out.
     unsafe { calls::mprotect(at as usize, call.length, 0) };
-    Some(refused(Role::Data))
+    Some(refused(MemoryRole::Data))
 }
 
 /// Maps private memory whose whole blocks are huge pages.
@@ -150,7 +150,7 @@ fn private_pages(call: &Call) -> isize {
 fn fresh(call: &Call, wish: usize) -> isize {
     let more = call.flags & (flag::NORESERVE | flag::LOW);
     let Some(room) = reserve_as(call.length, wish, settings().pmd, 0, more) else {
-        return refused(Role::Data);
+        return refused(MemoryRole::Data);
     };
     match room.open(call.length, call.protection) {
         Ok(at) => settled(at, call),
@@ -161,7 +161,7 @@ fn fresh(call: &Call, wish: usize) -> isize {
 /// Promotes a new mapping, and locks it if requested. On failure it is unmapped.
 fn settled(at: usize, call: &Call) -> isize {
     let error = match promote_range(at, call.length) {
-        false => refused(Role::Data),
+        false => refused(MemoryRole::Data),
         true if call.flags & flag::LOCKED != 0 => lock(at, call.length),
         true => 0,
     };
@@ -200,7 +200,7 @@ pub fn grow(
         return None;
     }
     if flags & flag::MAYMOVE == 0 {
-        return Some(refused(Role::Data));
+        return Some(refused(MemoryRole::Data));
     }
     let fixed = flags & flag::MREMAP_FIXED != 0;
     let at = match fixed {
@@ -245,13 +245,13 @@ fn shared_kind(call: &Call) -> Option<isize> {
     }
     let made = match call.address {
         0 => match shared::anonymous(call.length) {
-            Answer::At(at) => Some((at, settings().base)),
-            Answer::Pass | Answer::Fail(_) => None,
+            HookResult::At(at) => Some((at, settings().base)),
+            HookResult::Pass | HookResult::Fail(_) => None,
         },
         address => shared::anonymous_for(call.length, address),
     };
     let Some((at, page)) = made else {
-        return Some(refused(Role::Shm));
+        return Some(refused(MemoryRole::Shm));
     };
     let length = segments::mapped(at).unwrap_or(call.length);
     Some(placed((at, page), length, call))
@@ -266,7 +266,7 @@ fn file_kind(call: &Call) -> Option<isize> {
     let congruent = call.address.wrapping_sub(call.offset) & (settings.pmd - 1) == 0;
     let at_address = call.flags & AT_ADDRESS != 0;
     if !settings.shm.thp || at_address && !congruent {
-        return Some(refused(Role::Shm));
+        return Some(refused(MemoryRole::Shm));
     }
     let call = &Call {
         // A hint that does not fit huge pages is ignored.
@@ -287,14 +287,14 @@ fn file_pages(call: &Call) -> isize {
     let size = calls::file_size(call.file).unwrap_or(0);
     let inside = size.saturating_sub(call.offset).min(call.length);
     if inside < call.length {
-        report_base_kind(Kind::ShortFile);
+        report_base_kind(BasePageReason::ShortFile);
     }
     if settle_file(at, inside, call.protection) {
         return placed((at, settings().base), call.length, call);
     }
     // SAFETY: mapped above, not handed out.
     unsafe { calls::munmap(at, call.length) };
-    refused(Role::Shm)
+    refused(MemoryRole::Shm)
 }
 
 fn settle_file(at: usize, length: usize, protection: usize) -> bool {

@@ -5,7 +5,7 @@
 
 /// A mapping of this process that may be promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct PromotableMapping {
     pub start: usize,
     pub end: usize,
     pub shared: bool,
@@ -13,20 +13,20 @@ pub struct Mapping {
 
 /// Returns the mapping of a line if it is readable and writable private anonymous memory (including the heap,
 /// not stacks) or shared memory.
-pub fn movable(line: &[u8]) -> Option<Mapping> {
-    let line = Line::parse(line)?;
+pub fn movable(line: &[u8]) -> Option<PromotableMapping> {
+    let line = MapsLine::parse(line)?;
     let shared = match line.rights {
         b"rw-p" if line.is_memory() => false,
         b"rw-s" if line.is_shared_memory() => true,
         _ => return None,
     };
     let (start, end) = line.range()?;
-    (start < end).then_some(Mapping { start, end, shared })
+    (start < end).then_some(PromotableMapping { start, end, shared })
 }
 
 /// Returns the range of a line if it is readable and writable private anonymous memory.
 pub fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
-    let line = Line::parse(line)?;
+    let line = MapsLine::parse(line)?;
     let usable = line.rights.starts_with(b"rw") && line.rights.get(3) == Some(&b'p');
     if usable && line.is_memory() {
         line.range()
@@ -35,18 +35,18 @@ pub fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-struct Line<'a> {
+struct MapsLine<'a> {
     range: &'a [u8],
     rights: &'a [u8],
     inode: &'a [u8],
     name: &'a [u8],
 }
 
-impl Line<'_> {
-    fn parse(line: &[u8]) -> Option<Line<'_>> {
+impl MapsLine<'_> {
+    fn parse(line: &[u8]) -> Option<MapsLine<'_>> {
         let fields = line.split(|byte| *byte == b' ');
         let mut fields = fields.filter(|field| !field.is_empty());
-        Some(Line {
+        Some(MapsLine {
             range: fields.next()?,
             rights: fields.next()?,
             inode: fields.nth(2)?,
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn heap_anonymous_and_shared_memory_are_movable() {
         let private = |start, end| {
-            Some(Mapping {
+            Some(PromotableMapping {
                 start,
                 end,
                 shared: false,

@@ -37,7 +37,7 @@ pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
     // of 1M if the heap cannot grow.
     if settings.data.mandatory && !settings.data.thp {
         if length >= settings.data.pools[0] / 2 {
-            return mandatory::refused(mandatory::Role::Data);
+            return mandatory::refused(mandatory::MemoryRole::Data);
         }
         mandatory::small(length);
     }

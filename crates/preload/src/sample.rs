@@ -16,7 +16,7 @@ use crate::placement::with_buffer;
 use crate::state::settings;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RangeUsage {
     /// Part of it is no longer mapped.
     Gone,
     Untouched,
@@ -83,13 +83,13 @@ impl Files {
     }
 
     /// Checks a range on huge pages or on base pages.
-    pub fn sample_range(&self, scratch: &mut Scratch, start: usize, length: usize, how: How) -> Found {
+    pub fn sample_range(&self, scratch: &mut Scratch, start: usize, length: usize, how: How) -> RangeUsage {
         let settings = settings();
         let block = settings.pmd.min(ENTRIES * settings.base);
         let last = start.saturating_add(length.saturating_sub(1)) & !(settings.base - 1);
         let gone = |at| calls::mincore(at, settings.base, &mut [0]) == calls::ENOMEM;
         if gone(start) || gone(last) {
-            return Found::Gone;
+            return RangeUsage::Gone;
         }
         let blocks = length.div_ceil(block.max(1));
         let (mut used, mut of, mut parts) = (0, 0, 0);
@@ -105,8 +105,8 @@ impl Files {
             }
         }
         match used {
-            0 => Found::Untouched,
-            _ => Found::Pages { used, of, parts },
+            0 => RangeUsage::Untouched,
+            _ => RangeUsage::Pages { used, of, parts },
         }
     }
 

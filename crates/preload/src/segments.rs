@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::state::{round_down, settings, round_up};
 
-struct Segment {
+struct ShmSegment {
     start: AtomicUsize,
     /// Bytes requested by the program. Zero if parts of it were unmapped.
     asked: AtomicUsize,
@@ -13,8 +13,8 @@ struct Segment {
     page: AtomicUsize,
 }
 
-static SEGMENTS: [Segment; 32] = [const {
-    Segment {
+static SEGMENTS: [ShmSegment; 32] = [const {
+    ShmSegment {
         start: AtomicUsize::new(0),
         asked: AtomicUsize::new(0),
         mapped: AtomicUsize::new(0),
@@ -104,7 +104,7 @@ pub fn record_move(start: usize, length: usize, to: usize) {
     }
 }
 
-fn meeting(start: usize, length: usize) -> Option<&'static Segment> {
+fn meeting(start: usize, length: usize) -> Option<&'static ShmSegment> {
     SEGMENTS.iter().find(|segment| {
         let (first, mapped) = (segment.start.load(Relaxed), segment.mapped.load(Relaxed));
         first != 0 && start < first + mapped && start.saturating_add(length) > first

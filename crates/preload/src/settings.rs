@@ -54,7 +54,7 @@ impl PageLadder {
 
 /// All decisions of the launcher. Sizes are in bytes, zero if not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings<'a> {
+pub struct LaunchSettings<'a> {
     pub base: usize,
     /// Size of a huge page mapped by the page middle directory (PMD). Zero: the host has none.
     pub pmd: usize,
@@ -79,9 +79,9 @@ pub struct Settings<'a> {
     pub report: &'a [u8],
 }
 
-impl<'a> Settings<'a> {
+impl<'a> LaunchSettings<'a> {
     /// The default settings.
-    pub const NOTHING: Settings<'a> = Settings {
+    pub const NOTHING: LaunchSettings<'a> = LaunchSettings {
         base: 0,
         pmd: 0,
         data: PageLadder::NOTHING,
@@ -100,8 +100,8 @@ impl<'a> Settings<'a> {
 
     /// Parses settings. `None` if the text is damaged or of another version: the library then stays
     /// inactive. Unknown keys are left to other readers (`asked_data`).
-    pub fn parse(text: &'a [u8]) -> Option<Settings<'a>> {
-        let mut settings = Settings::NOTHING;
+    pub fn parse(text: &'a [u8]) -> Option<LaunchSettings<'a>> {
+        let mut settings = LaunchSettings::NOTHING;
         let mut version = None;
         for pair in text.split(|byte| *byte == b';') {
             if pair.is_empty() {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_the_launcher_says_is_understood() {
-        let settings = Settings::parse(TEXT).unwrap();
+        let settings = LaunchSettings::parse(TEXT).unwrap();
         assert_eq!(settings.pmd, 2 << 20);
         assert!(settings.data.thp && settings.data.wanted() && !settings.data.mandatory);
         assert_eq!(settings.shm.pools, [2 << 20, 0, 0, 0]);
@@ -203,14 +203,14 @@ mod tests {
             b"v=1;base=99999999999999999999999",
             b"v=1;base=4096;nonsense",
         ] {
-            assert_eq!(Settings::parse(text), None, "{}", text.escape_ascii());
+            assert_eq!(LaunchSettings::parse(text), None, "{}", text.escape_ascii());
         }
     }
 
     proptest! {
         #[test]
         fn no_text_makes_it_fail(text in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Settings::parse(&text);
+            let _ = LaunchSettings::parse(&text);
         }
     }
 }

@@ -19,20 +19,20 @@ use crate::settings::number;
 use crate::state::{round_down, settings, round_up};
 use crate::{mandatory, segments, tmpfs};
 
-pub enum Answer {
+pub enum HookResult {
     At(usize),
     Pass,
     /// Fails with this `-errno`, because huge pages are mandatory.
     Fail(isize),
 }
 
-pub fn anonymous(length: usize) -> Answer {
+pub fn anonymous(length: usize) -> HookResult {
     let settings = settings();
     let whole = (settings.shm.sizes()).find_map(|size| from_pool(length, size));
     match whole.or_else(|| transparent(length, 0)) {
-        Some(at) => Answer::At(at),
-        None if settings.shm.mandatory => Answer::Fail(mandatory::refused(mandatory::Role::Shm)),
-        None => mosaic(length).map_or(Answer::Pass, Answer::At),
+        Some(at) => HookResult::At(at),
+        None if settings.shm.mandatory => HookResult::Fail(mandatory::refused(mandatory::MemoryRole::Shm)),
+        None => mosaic(length).map_or(HookResult::Pass, HookResult::At),
     }
 }
 
@@ -197,13 +197,13 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
             }
         }
         if settings.shm.mandatory && !settings.shm.thp {
-            return mandatory::refused(mandatory::Role::Shm);
+            return mandatory::refused(mandatory::MemoryRole::Shm);
         }
     }
     let id = calls::shmget(key, size, flags);
     if settings.shm.mandatory && new && size >= settings.pmd && id >= 0 && !fill_thp(id as usize) {
         calls::shm_remove(id as usize);
-        return mandatory::refused(mandatory::Role::Shm);
+        return mandatory::refused(mandatory::MemoryRole::Shm);
     }
     id
 }

@@ -34,7 +34,7 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
     {
         // SAFETY: made above, not handed out.
         unsafe { calls::munmap(room.at, length) };
-        return Some(mandatory::refused(mandatory::Role::Stack));
+        return Some(mandatory::refused(mandatory::MemoryRole::Stack));
     }
     Some(at as isize)
 }
@@ -58,7 +58,7 @@ pub fn of_first_thread() {
     let low = round_down(here.saturating_sub(far), settings.base);
     // The kernel extends it on touch, without a call that could be refused.
     if settings.stack.mandatory {
-        mandatory::report_base_kind(mandatory::Kind::FirstStack);
+        mandatory::report_base_kind(mandatory::BasePageReason::FirstStack);
     }
     // A touch refused by the kernel (`ulimit -v`) would end the program; a system call fails.
     // SAFETY: the first thread's stack, far below its used part.

@@ -11,7 +11,7 @@
 
 use crate::elf::{self, Object};
 use crate::patch::{Refusal, Replacement, replace};
-use crate::settings::Settings;
+use crate::settings::LaunchSettings;
 use crate::{calls, fork, growth, heap, hooks, reserve, say, stack, state, text};
 use core::ffi::{CStr, c_char};
 
@@ -52,12 +52,12 @@ pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
 const NAME: &[u8] = b"HUGELEAF_RUN=";
 
 /// Reads the settings of `run` from the environment.
-unsafe fn from_environment(environment: *const *const c_char) -> Option<Settings<'static>> {
+unsafe fn from_environment(environment: *const *const c_char) -> Option<LaunchSettings<'static>> {
     // SAFETY: ensured by the caller.
     let mut texts = unsafe { texts(environment) };
     let (_, text) = texts.find(|(_, text)| text.starts_with(NAME))?;
     // SAFETY: runs in the constructor, and the text is kept once.
-    let settings = unsafe { state::keep(text, NAME.len()) }.and_then(Settings::parse);
+    let settings = unsafe { state::keep(text, NAME.len()) }.and_then(LaunchSettings::parse);
     if settings.is_none() {
         say::once(&[b"not active: HUGELEAF_RUN is damaged or of another version"]);
     }
@@ -132,7 +132,7 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
     }
 }
 
-fn heaps(libc: &Object, process: &elf::Process, environment: *const *const c_char) {
+fn heaps(libc: &Object, process: &elf::ProcessImage, environment: *const *const c_char) {
     let settings = state::settings();
     if settings.data.pools[0] != 0 {
         begin_pool_heap(libc);

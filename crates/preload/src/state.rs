@@ -11,24 +11,24 @@ use crate::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::cell::UnsafeCell;
 use core::ops::Range;
 
-use crate::settings::Settings;
+use crate::settings::LaunchSettings;
 
-struct Once(UnsafeCell<Settings<'static>>);
+struct SettingsCell(UnsafeCell<LaunchSettings<'static>>);
 
 // SAFETY: written only by `set`, in the constructor, while there is one thread.
-unsafe impl Sync for Once {}
+unsafe impl Sync for SettingsCell {}
 
 /// Settings that disable the library.
-pub const IDLE: Settings<'static> = Settings {
+pub const IDLE: LaunchSettings<'static> = LaunchSettings {
     base: 1,
-    ..Settings::NOTHING
+    ..LaunchSettings::NOTHING
 };
 
-static SETTINGS: Once = Once(UnsafeCell::new(IDLE));
+static SETTINGS: SettingsCell = SettingsCell(UnsafeCell::new(IDLE));
 
 /// Returns the settings, or idle ones until they are set.
 #[inline(always)]
-pub fn settings() -> &'static Settings<'static> {
+pub fn settings() -> &'static LaunchSettings<'static> {
     // SAFETY: no longer written once a second thread can exist.
     unsafe { &*SETTINGS.0.get() }
 }
@@ -38,7 +38,7 @@ pub fn settings() -> &'static Settings<'static> {
 /// # Safety
 ///
 /// Call it only in the library's constructor, while there is one thread.
-pub unsafe fn set(settings: Settings<'static>) {
+pub unsafe fn set(settings: LaunchSettings<'static>) {
     // SAFETY: the caller ensures that there is no concurrent reader.
     unsafe { *SETTINGS.0.get() = settings };
 }
@@ -110,10 +110,10 @@ impl Lock {
     }
 
     /// Takes the lock, or gives up after some thousand attempts.
-    pub fn take(&self) -> Option<Held<'_>> {
+    pub fn take(&self) -> Option<LockGuard<'_>> {
         for _ in 0..5000 {
             if !self.0.swap(true, Ordering::Acquire) {
-                return Some(Held(self));
+                return Some(LockGuard(self));
             }
             core::hint::spin_loop();
         }
@@ -133,9 +133,9 @@ impl Default for Lock {
 }
 
 /// A held lock, released when dropped.
-pub struct Held<'a>(&'a Lock);
+pub struct LockGuard<'a>(&'a Lock);
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         self.0.0.store(false, Ordering::Release);
     }

@@ -6,10 +6,10 @@
 //! result with reason and remedy; the host is never changed to provide it.
 
 pub mod chase;
-mod layout;
+mod page_check;
 mod measuring;
 mod memory_limit;
-mod started;
+mod child_process;
 pub mod workload_file;
 
 use std::path::Path;
@@ -22,10 +22,10 @@ use hugeleaf_units::Bytes;
 
 use crate::experiment::Circumstances;
 
-pub use layout::{page_mismatch, held_by_folio};
+pub use page_check::{page_mismatch, held_by_folio};
 pub use measuring::Measuring;
 pub use memory_limit::memory_limit;
-pub use started::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
+pub use child_process::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
@@ -121,7 +121,7 @@ pub struct Refusal {
 }
 
 impl BenchError {
-    pub fn of(status: u8, what: impl Into<String>, next: impl Into<String>) -> BenchError {
+    pub fn refused(status: u8, what: impl Into<String>, next: impl Into<String>) -> BenchError {
         BenchError::Refused(Refusal {
             what: what.into(),
             next: next.into(),
@@ -131,17 +131,17 @@ impl BenchError {
 
     /// A failed attempt (exit status 1).
     pub fn no(what: impl Into<String>, next: impl Into<String>) -> BenchError {
-        BenchError::of(1, what, next)
+        BenchError::refused(1, what, next)
     }
 
     /// Wrong usage (exit status 2).
     pub fn usage(what: impl Into<String>, next: impl Into<String>) -> BenchError {
-        BenchError::of(2, what, next)
+        BenchError::refused(2, what, next)
     }
 
     /// A missing precondition (exit status 3).
     pub fn missing(what: impl Into<String>, next: impl Into<String>) -> BenchError {
-        BenchError::of(3, what, next)
+        BenchError::refused(3, what, next)
     }
 }
 

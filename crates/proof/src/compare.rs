@@ -5,20 +5,20 @@
 //!
 //! This module lists differences and never decides on their cause.
 
-mod facts;
-mod over;
+mod environment_diff;
+mod ratio;
 mod sets;
 
-pub use over::{RowRatio, over};
+pub use ratio::{RowRatio, over};
 pub use sets::{
-    ComparedSets, History, HistoryRow, Measured, Set, SetRow, Stopping, Which, history, sets,
+    ComparedSets, SetHistory, HistoryRow, Measured, Set, SetRow, Stopping, Which, history, sets,
 };
 
 use std::collections::{HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 
-use crate::rows::{NotCompared, Pairing, Place, Quantity, Results, Row, Sample, Value, places};
+use crate::rows::{NotCompared, Pairing, Parameter, Quantity, Results, Row, Sample, ParameterValue, places};
 use crate::spread::Spread;
 use crate::stats::{Better, Effect, Verdict};
 
@@ -42,15 +42,15 @@ pub struct Note {
     pub text: String,
     pub name: Option<String>,
     /// Value in A; `None` if A does not report it.
-    pub a: Option<Value>,
-    pub b: Option<Value>,
+    pub a: Option<ParameterValue>,
+    pub b: Option<ParameterValue>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRow {
     pub arm: Option<String>,
     #[serde(serialize_with = "places::serialize")]
-    pub at: Vec<Place>,
+    pub at: Vec<Parameter>,
     #[serde(flatten, serialize_with = "what")]
     pub quantity: Quantity,
     /// Row in A; `None` if A does not have it.
@@ -92,7 +92,7 @@ pub struct Side {
 }
 
 impl Side {
-    fn of(row: &Row) -> Option<Side> {
+    fn from_row(row: &Row) -> Option<Side> {
         Some(Side {
             spread: row.spread()?,
             samples: row.values(),
@@ -208,10 +208,10 @@ impl<'a> Builder<'a> {
                 equal,
             },
         };
-        let differences = facts::differences(a, b);
+        let differences = environment_diff::differences(a, b);
         let more = differences.len().saturating_sub(MOST_DIFFERENCES);
         for (name, of_a, of_b) in differences.into_iter().take(MOST_DIFFERENCES) {
-            let value = |value: &Option<Value>| match value {
+            let value = |value: &Option<ParameterValue>| match value {
                 Some(value) => value.to_string(),
                 None => "not reported".to_owned(),
             };
@@ -290,7 +290,7 @@ impl<'a> Builder<'a> {
         let Some(row) = a.or(b) else {
             return;
         };
-        let sides = [a.and_then(Side::of), b.and_then(Side::of)];
+        let sides = [a.and_then(Side::from_row), b.and_then(Side::from_row)];
         let mut notes = self.on_all.clone();
         for (name, of, row) in [("A", self.a, a), ("B", self.b, b)] {
             if let Some((said, arm)) = row.and_then(|row| Some((of.remark_of(row)?, &row.arm))) {
@@ -366,7 +366,7 @@ fn with_gains(rows: &[Row]) -> Vec<Row> {
         };
         // Incomparable rows have no gain, and give the reason themselves.
         let gains = row.logs_over(first).unwrap_or_default().into_iter();
-        let gains: Vec<Sample> = gains.map(|(at, log)| Sample::of(at, log.exp())).collect();
+        let gains: Vec<Sample> = gains.map(|(at, log)| Sample::new(at, log.exp())).collect();
         if !gains.is_empty() {
             let name = format!("{} over {}", row.quantity.name, first.arm);
             all.push(Row {

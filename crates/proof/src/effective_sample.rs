@@ -13,7 +13,7 @@
 //! For a quantile read from buckets only its bucket is known; [`bounded`] accounts for that.
 
 use crate::stats::{self, LogInterval};
-use crate::stopping_rule::Rule;
+use crate::stopping_rule::StoppingRule;
 
 /// Threshold for a lag-1 correlation, times the root of the number of pairs. Chance alone exceeds
 /// it in one of ten experiments.
@@ -37,7 +37,7 @@ pub struct PairLogs {
 }
 
 impl PairLogs {
-    pub fn of(whole: f64) -> PairLogs {
+    pub fn from_whole(whole: f64) -> PairLogs {
         PairLogs {
             whole,
             ..PairLogs::default()
@@ -47,7 +47,7 @@ impl PairLogs {
 
 /// One interval of an arm, for [`pair`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Part {
+pub struct ArmInterval {
     pub value: f64,
     /// The values in its first and its second half.
     pub halves: Option<[f64; 2]>,
@@ -56,9 +56,9 @@ pub struct Part {
 }
 
 /// Returns the logarithms of a pair; `None` if a value is not a positive number.
-pub fn pair(base: &Part, large: &Part) -> Option<PairLogs> {
-    let half = |part: &Part, n: usize| part.halves.map(|halves| halves[n]);
-    let carried = |part: &Part, sign: f64| {
+pub fn pair(base: &ArmInterval, large: &ArmInterval) -> Option<PairLogs> {
+    let half = |part: &ArmInterval, n: usize| part.halves.map(|halves| halves[n]);
+    let carried = |part: &ArmInterval, sign: f64| {
         let log = stats::log_ratio(half(part, 0)?, half(part, 1)?)?;
         part.followed_a_move.then_some(sign * log)
     };
@@ -90,7 +90,7 @@ pub struct Analysis {
 }
 
 /// Returns the interval of the pairs, in the order they were made; `None` with too few.
-pub fn analyse(rule: &Rule, pairs: &[PairLogs]) -> Option<Analysis> {
+pub fn analyse(rule: &StoppingRule, pairs: &[PairLogs]) -> Option<Analysis> {
     let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
     let mut interval = rule.interval(&whole)?;
     let carried: Vec<f64> = pairs.iter().flat_map(|p| p.carry_over).flatten().collect();
@@ -132,7 +132,7 @@ fn widening(logs: &[f64]) -> (f64, f64) {
 /// of the true quantiles for any observations within the buckets, because both ends of a
 /// signed-rank interval rise with every value. An end may be infinite. `None` if a pair has no
 /// buckets.
-pub fn bounded(rule: &Rule, pairs: &[PairLogs], weighed: &Analysis) -> Option<LogInterval> {
+pub fn bounded(rule: &StoppingRule, pairs: &[PairLogs], weighed: &Analysis) -> Option<LogInterval> {
     let bounds: Option<Vec<[f64; 2]>> = pairs.iter().map(|p| p.bounds).collect();
     let bounds = bounds?;
     let end = |n: usize| rule.interval(&bounds.iter().map(|b| b[n]).collect::<Vec<_>>());
@@ -175,8 +175,8 @@ mod tests {
 
     #[test]
     fn pairs_that_follow_each_other_widen_the_interval() {
-        let rule = Rule::default();
-        let quiet: Vec<PairLogs> = logs(40, 1).into_iter().map(PairLogs::of).collect();
+        let rule = StoppingRule::default();
+        let quiet: Vec<PairLogs> = logs(40, 1).into_iter().map(PairLogs::from_whole).collect();
         let weighed = analyse(&rule, &quiet).unwrap();
         assert_eq!(weighed.stretched, 1.0, "{weighed:?}");
         let whole: Vec<f64> = quiet.iter().map(|p| p.whole).collect();
@@ -184,28 +184,28 @@ mod tests {
         // The same values, sorted: each is similar to the previous one.
         let mut sorted = whole.clone();
         sorted.sort_by(f64::total_cmp);
-        let sorted: Vec<PairLogs> = sorted.into_iter().map(PairLogs::of).collect();
+        let sorted: Vec<PairLogs> = sorted.into_iter().map(PairLogs::from_whole).collect();
         let wide = analyse(&rule, &sorted).unwrap();
         assert!(wide.correlation > 0.8 && wide.stretched > 2.0, "{wide:?}");
         assert!(wide.interval.half_width() > 2.0 * weighed.interval.half_width());
         assert!((wide.interval.center - weighed.interval.center).abs() < 1e-12);
         // Alternating pairs never narrow it.
         let turns: Vec<PairLogs> = (0..40)
-            .map(|n| PairLogs::of(f64::from(n % 2) * 0.1))
+            .map(|n| PairLogs::from_whole(f64::from(n % 2) * 0.1))
             .collect();
         assert_eq!(analyse(&rule, &turns).unwrap().stretched, 1.0);
     }
 
     #[test]
     fn what_is_carried_over_is_seen_and_the_interval_holds_both() {
-        let rule = Rule::default();
+        let rule = StoppingRule::default();
         let mut rng = Rng::with_seed(4);
         let mut noise = || 1.0 + 0.01 * (rng.f64() - 0.5);
         // The first half of every interval still reflects the pages before.
         let pairs: Vec<PairLogs> = (0..16)
             .filter_map(|_| {
                 let (base, large) = (100.0 * noise(), 110.0 * noise());
-                let part = |first: f64, second: f64| Part {
+                let part = |first: f64, second: f64| ArmInterval {
                     value: f64::midpoint(first, second),
                     halves: Some([first, second]),
                     bucket: None,
@@ -243,12 +243,12 @@ mod tests {
 
     #[test]
     fn open_buckets_have_open_bounds() {
-        let part = |low, high| Part {
+        let part = |low, high| ArmInterval {
             value: 1.0,
             bucket: Some([low, high]),
-            ..Part::default()
+            ..ArmInterval::default()
         };
-        let bounds = |base: Part, large: Part| pair(&base, &large).unwrap().bounds.unwrap();
+        let bounds = |base: ArmInterval, large: ArmInterval| pair(&base, &large).unwrap().bounds.unwrap();
         assert_eq!(
             bounds(part(0.0, 2.0), part(0.0, 2.0)),
             [f64::NEG_INFINITY, f64::INFINITY]
@@ -271,15 +271,15 @@ mod tests {
             pairs in prop::collection::vec((0usize..4, 0usize..4, 0.0f64..1.0, 0.0f64..1.0, 0.0f64..1.0, 0.0f64..1.0), 8..30))
         {
             let edges = [0.001, 0.002, 0.005, 0.01, 0.02];
-            let rule = Rule::default();
+            let rule = StoppingRule::default();
             let at = |b: usize, x: f64| edges[b] + (edges[b + 1] - edges[b]) * x;
             let mut logs = Vec::new();
             let mut truth = Vec::new();
             for (base, large, x, y, u, v) in pairs {
-                let part = |b: usize, x| Part {
+                let part = |b: usize, x| ArmInterval {
                     value: at(b, x),
                     bucket: Some([edges[b], edges[b + 1]]),
-                    ..Part::default()
+                    ..ArmInterval::default()
                 };
                 logs.extend(pair(&part(base, x), &part(large, y)));
                 truth.push((at(large, v) / at(base, u)).ln());

@@ -9,8 +9,8 @@ use hugeleaf_mover::Percent;
 use hugeleaf_sys::Deadline;
 use hugeleaf_workload::{ChildError, Client, Oltp};
 
-use crate::metric::{Kind, Metric, MetricError, Reading};
-use crate::{Event, LiveSubject, ProveError, ResultFile, Settings, circumstances};
+use crate::metric::{ReadingKind, Metric, MetricError, Reading};
+use crate::{ExperimentEvent, LiveSubject, ProveError, ResultFile, ExperimentSettings, circumstances};
 
 /// Number of intervals that fit into the time, besides promoting and demoting; at least 16 are needed.
 const INTERVALS: u32 = 50;
@@ -25,7 +25,7 @@ pub fn measure(
     workload: &Oltp,
     (root, host): (&Root, &Host),
     time: Duration,
-    progress: &mut dyn FnMut(Event<'_>),
+    progress: &mut dyn FnMut(ExperimentEvent<'_>),
     stop: &AtomicBool,
 ) -> Result<ResultFile, ProveError> {
     let kernel = workload.kernel();
@@ -33,11 +33,11 @@ pub fn measure(
     let mut subject = LiveSubject::new(&kernel, root, host, TARGET, &pids, Percent::ALL.into());
     let mut metric = operations(workload.client());
     let interval = (time / INTERVALS).clamp(SHORTEST, LONGEST);
-    let settings = Settings {
+    let settings = ExperimentSettings {
         interval,
         settle: interval / 4,
         limit: time,
-        ..Settings::default()
+        ..ExperimentSettings::default()
     };
     let command: Vec<String> = std::env::args().collect();
     let circumstances = circumstances(root, host, &command);
@@ -71,7 +71,7 @@ fn operations(client: Arc<Client>) -> Metric {
         })
     };
     Metric {
-        kind: Kind::Ratio,
+        kind: ReadingKind::Ratio,
         ..Metric::counter(NAME, "operations/CPU s", read)
     }
 }

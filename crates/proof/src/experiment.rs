@@ -18,18 +18,18 @@ use hugeleaf_host::PageUsage;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure};
 
-use crate::effective_sample::{self, Analysis, PairLogs, Part};
-use crate::hold::{self, Holds};
-use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
-use crate::orders::{BLOCK, Orders};
+use crate::effective_sample::{self, Analysis, PairLogs, ArmInterval};
+use crate::sustained::{self, Holds};
+use crate::metric::{self, ReadingKind, Measured, Metric, MetricError, Reading};
+use crate::arm_order::{BLOCK, Orders};
 use crate::result::{
-    AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design, Effect, Ending, Equivalence,
-    Experiment, HostFingerprint, Knob, Left, PageSizes, Pair, PairChecks, Rejected, ResultFile,
+    AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design, Effect, ExperimentEnd, Equivalence,
+    ExperimentResult, HostFingerprint, Knob, FinalMemory, PageSizes, Pair, PairChecks, Rejected, ResultFile,
     SettingsInForce,
 };
 use crate::rows::{self, ArmInfo, Chart, Quantity, Row};
 use crate::stats::{self, LogInterval, Verdict};
-use crate::stopping_rule::{MIN_PAIRS, Rule};
+use crate::stopping_rule::{MIN_PAIRS, StoppingRule};
 use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
 
 /// Number of gauge readings in an interval; even, so that it has two halves.
@@ -56,7 +56,7 @@ pub enum Keep {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct ExperimentSettings {
     /// Length of an interval; a metric may need a longer one.
     pub interval: Duration,
     /// Time discarded after every change, in addition to half an interval; a metric may need a longer one.
@@ -69,7 +69,7 @@ pub struct Settings {
     pub limit: Duration,
     /// Time after which it ends as if interrupted, with any number of pairs.
     pub at_most: Option<Duration>,
-    pub rule: Rule,
+    pub rule: StoppingRule,
     pub equal: f64,
     pub keep: Keep,
     pub seed: u64,
@@ -83,17 +83,17 @@ pub struct Settings {
     pub intention_to_treat: bool,
 }
 
-impl Default for Settings {
+impl Default for ExperimentSettings {
     /// Two seconds, three minutes, ±3 %, 2 % equal, 95 %, arms not held.
-    fn default() -> Settings {
-        Settings {
+    fn default() -> ExperimentSettings {
+        ExperimentSettings {
             interval: Duration::from_secs(2),
             settle: Duration::from_millis(500),
             hold: Duration::ZERO,
             against: None,
             limit: Duration::from_secs(180),
             at_most: None,
-            rule: Rule::default(),
+            rule: StoppingRule::default(),
             equal: 1.02f64.ln(),
             keep: Keep::AsFound,
             seed: Rng::new().u64(..),
@@ -114,7 +114,7 @@ pub struct Circumstances {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event<'a> {
+pub enum ExperimentEvent<'a> {
     Note(&'a str),
     Moving(Arm),
     Measuring {
@@ -216,7 +216,7 @@ impl ProveError {
 ///
 /// # Errors
 /// [`SubjectError::Failed`]: this memory cannot be measured in the requested way.
-pub fn design(prepared: &Prepared, settings: &Settings) -> Result<Design, ProveError> {
+pub fn design(prepared: &Prepared, settings: &ExperimentSettings) -> Result<Design, ProveError> {
     let refused = |what: String, next: &str| {
         Err(ProveError::Subject(SubjectError::Failed(Failure::new(
             what, next,
@@ -248,9 +248,9 @@ pub fn run(
     subject: &mut dyn Subject,
     metric: &mut Metric,
     kernel: &Kernel,
-    settings: &Settings,
+    settings: &ExperimentSettings,
     circumstances: &Circumstances,
-    progress: &mut dyn FnMut(Event<'_>),
+    progress: &mut dyn FnMut(ExperimentEvent<'_>),
     stop: &AtomicBool,
 ) -> Result<ResultFile, ProveError> {
     let prepared = subject.prepare()?;
@@ -286,7 +286,7 @@ pub fn run(
         let measured = engine.measure(&prepared, design);
         let judged = match measured {
             Ok(_) => engine.judge(design),
-            Err(_) => Judged::default(),
+            Err(_) => InterimResult::default(),
         };
         (measured, judged)
     }));
@@ -308,8 +308,8 @@ pub fn run(
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Sample {
-    part: Part,
+struct PairSample {
+    part: ArmInterval,
     at: Duration,
     coverage: [f64; 2],
     side_metrics: [SideMetrics; 2],
@@ -326,7 +326,7 @@ struct MeasuredPair {
 
 impl MeasuredPair {
     /// Creates a pair; `None` if a value is not positive, which does not occur for samples.
-    fn of(base: &Part, large: &Part, first: Arm, at: Duration) -> Option<MeasuredPair> {
+    fn new(base: &ArmInterval, large: &ArmInterval, first: Arm, at: Duration) -> Option<MeasuredPair> {
         Some(MeasuredPair {
             pair: Pair {
                 base: base.value,
@@ -342,14 +342,14 @@ impl MeasuredPair {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Judged {
+struct InterimResult {
     interval: Option<LogInterval>,
     verdict: Verdict,
     weighed: Option<Analysis>,
     buckets: Option<Buckets>,
 }
 
-impl Judged {
+impl InterimResult {
     /// True if both arms are in one bucket, so that no claim is possible.
     fn is_refused(&self) -> bool {
         self.buckets.as_ref().is_some_and(|b| b.shared.is_some())
@@ -364,8 +364,8 @@ struct Engine<'a> {
     subject: &'a mut dyn Subject,
     metric: &'a mut Metric,
     kernel: &'a Kernel,
-    settings: &'a Settings,
-    progress: &'a mut dyn FnMut(Event<'_>),
+    settings: &'a ExperimentSettings,
+    progress: &'a mut dyn FnMut(ExperimentEvent<'_>),
     stop: &'a AtomicBool,
     /// The current arm of the memory; `None` before the first change and after a rejection.
     at: Option<Arm>,
@@ -377,7 +377,7 @@ struct Engine<'a> {
     expected: [f64; 2],
     /// The initial difference in coverage between the arms.
     full: f64,
-    taken: [Vec<Sample>; 2],
+    taken: [Vec<PairSample>; 2],
     made: Vec<MeasuredPair>,
     rejected: Vec<Rejected>,
     bad: BadReadings,
@@ -390,9 +390,9 @@ struct Engine<'a> {
 }
 
 enum Attempt {
-    Taken(Box<Sample>),
+    Taken(Box<PairSample>),
     /// The memory was not on the intended pages. The sample is there if all pairs count as assigned.
-    WrongPages(Option<Box<Sample>>),
+    WrongPages(Option<Box<PairSample>>),
     Rejected,
     Interrupted,
 }
@@ -440,13 +440,13 @@ impl Engine<'_> {
         !self.is_stopped()
     }
 
-    fn measure(&mut self, prepared: &Prepared, design: Design) -> Result<Ending, ProveError> {
+    fn measure(&mut self, prepared: &Prepared, design: Design) -> Result<ExperimentEnd, ProveError> {
         for note in &prepared.notes {
-            (self.progress)(Event::Note(note));
+            (self.progress)(ExperimentEvent::Note(note));
         }
         // Read the metric before any change, because most failures show here.
         match self.metric.read(self.stop) {
-            Err(_) if self.is_stopped() => return Ok(Ending::Interrupted),
+            Err(_) if self.is_stopped() => return Ok(ExperimentEnd::Interrupted),
             read => read?,
         };
         self.page_sizes.before = self.subject.page_sizes()?;
@@ -455,11 +455,11 @@ impl Engine<'_> {
                 let ending = if self.settings.against.is_none() {
                     self.random_pairs(prepared)?
                 } else if self.calibrate(prepared)? {
-                    Ending::Pairs
+                    ExperimentEnd::Pairs
                 } else {
-                    Ending::Interrupted
+                    ExperimentEnd::Interrupted
                 };
-                if !matches!(ending, Ending::Interrupted | Ending::OneBucket) {
+                if !matches!(ending, ExperimentEnd::Interrupted | ExperimentEnd::OneBucket) {
                     self.holds = self.hold()?;
                 }
                 Ok(ending)
@@ -473,7 +473,7 @@ impl Engine<'_> {
         if self.at == Some(arm) {
             return Ok(!self.is_stopped());
         }
-        (self.progress)(Event::Moving(arm));
+        (self.progress)(ExperimentEvent::Moving(arm));
         self.touched = true;
         self.at = None;
         if let Some(began) = self.same {
@@ -529,9 +529,9 @@ impl Engine<'_> {
         Ok(true)
     }
 
-    fn random_pairs(&mut self, prepared: &Prepared) -> Result<Ending, ProveError> {
+    fn random_pairs(&mut self, prepared: &Prepared) -> Result<ExperimentEnd, ProveError> {
         if !self.calibrate(prepared)? {
-            return Ok(Ending::Interrupted);
+            return Ok(ExperimentEnd::Interrupted);
         }
         let rule = self.settings.rule;
         let mut orders = Orders::new(self.settings.seed, rule.fixed_pairs);
@@ -539,26 +539,26 @@ impl Engine<'_> {
             let made = self.pairs_on_intended_pages().count();
             let is_over = self.elapsed() >= self.settings.limit;
             if is_over && made >= MIN_PAIRS && rule.fixed_pairs.is_none() {
-                return Ok(Ending::Time);
+                return Ok(ExperimentEnd::Time);
             }
             if !self.pair(orders.draw())? {
-                return Ok(Ending::Interrupted);
+                return Ok(ExperimentEnd::Interrupted);
             }
             let logs: Vec<PairLogs> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
             let interval = effective_sample::analyse(&rule, &logs).map(|w| w.interval);
-            let event = Event::Paired {
+            let event = ExperimentEvent::Paired {
                 pairs: logs.len(),
                 interval,
                 elapsed: self.elapsed(),
             };
             (self.progress)(event);
             if rule.is_interim(logs.len()) && self.is_all_in_one_bucket() {
-                return Ok(Ending::OneBucket);
+                return Ok(ExperimentEnd::OneBucket);
             }
             if rule.enough(logs.len(), interval.as_ref()) {
                 return Ok(match rule.fixed_pairs {
-                    Some(_) => Ending::Pairs,
-                    None => Ending::Narrow,
+                    Some(_) => ExperimentEnd::Pairs,
+                    None => ExperimentEnd::Narrow,
                 });
             }
         }
@@ -577,7 +577,7 @@ impl Engine<'_> {
             return Ok(None);
         };
         let seconds = self.settings.hold.as_secs_f64();
-        hold::hold_both(&pairs, seconds, |arm| self.hold_on(arm))
+        sustained::hold_both(&pairs, seconds, |arm| self.hold_on(arm))
     }
 
     /// Samples one arm for the time of a hold. `None` if it was interrupted or its coverage deviates.
@@ -586,7 +586,7 @@ impl Engine<'_> {
             return Ok(None);
         }
         let time = self.settings.hold;
-        (self.progress)(Event::Holding { arm, time });
+        (self.progress)(ExperimentEvent::Holding { arm, time });
         let from = self.elapsed();
         let mut samples = Vec::new();
         while self.elapsed().saturating_sub(from) < time {
@@ -666,12 +666,12 @@ impl Engine<'_> {
     }
 
     /// Stores a pair; one that was not on the intended pages counts for the pairs as assigned only.
-    fn keep(&mut self, first: Arm, at: Duration, samples: &[(Arm, Box<Sample>)], as_asked: bool) {
+    fn keep(&mut self, first: Arm, at: Duration, samples: &[(Arm, Box<PairSample>)], as_asked: bool) {
         let part = |arm| {
             let sample = samples.iter().find(|s| s.0 == arm);
-            sample.map_or(Part::default(), |s| s.1.part)
+            sample.map_or(ArmInterval::default(), |s| s.1.part)
         };
-        let Some(made) = MeasuredPair::of(&part(Arm::Base), &part(Arm::Large), first, at) else {
+        let Some(made) = MeasuredPair::new(&part(Arm::Base), &part(Arm::Large), first, at) else {
             return;
         };
         if as_asked {
@@ -683,7 +683,7 @@ impl Engine<'_> {
     }
 
     /// Takes all base samples, then all huge-page samples: the requested number, or as many as fit the time.
-    fn before_after(&mut self) -> Result<Ending, ProveError> {
+    fn before_after(&mut self) -> Result<ExperimentEnd, ProveError> {
         let fixed = self.settings.rule.fixed_pairs;
         let half = self.settings.limit / 2;
         self.at = Some(Arm::Base);
@@ -691,7 +691,7 @@ impl Engine<'_> {
         self.page_sizes.base = self.page_sizes.before.clone();
         for arm in ARMS {
             if !self.go_to(arm)? {
-                return Ok(Ending::Interrupted);
+                return Ok(ExperimentEnd::Interrupted);
             }
             if arm == Arm::Large {
                 self.page_sizes.large = self.subject.page_sizes()?;
@@ -710,7 +710,7 @@ impl Engine<'_> {
                 }
                 match self.sample(arm)? {
                     Attempt::Taken(sample) => self.taken[arm as usize].push(*sample),
-                    Attempt::Interrupted => return Ok(Ending::Interrupted),
+                    Attempt::Interrupted => return Ok(ExperimentEnd::Interrupted),
                     Attempt::Rejected => {}
                     Attempt::WrongPages(_) => {
                         astray += 1;
@@ -723,8 +723,8 @@ impl Engine<'_> {
         }
         self.pair_up();
         Ok(match fixed {
-            Some(_) => Ending::Pairs,
-            None => Ending::Time,
+            Some(_) => ExperimentEnd::Pairs,
+            None => ExperimentEnd::Time,
         })
     }
 
@@ -732,12 +732,12 @@ impl Engine<'_> {
     fn pair_up(&mut self) {
         let (base, large) = (&self.taken[0], &self.taken[1]);
         let made = base.iter().zip(large);
-        let made = made.filter_map(|(b, l)| MeasuredPair::of(&b.part, &l.part, Arm::Base, b.at));
+        let made = made.filter_map(|(b, l)| MeasuredPair::new(&b.part, &l.part, Arm::Base, b.at));
         self.made = made.collect();
     }
 
     fn sample(&mut self, arm: Arm) -> Result<Attempt, ProveError> {
-        let event = Event::Measuring {
+        let event = ExperimentEvent::Measuring {
             arm,
             pairs: self.pairs_on_intended_pages().count(),
             elapsed: self.elapsed(),
@@ -763,8 +763,8 @@ impl Engine<'_> {
         side_metrics[1].resident = self.subject.resident().or(side_metrics[1].resident);
         let followed_a_move = std::mem::take(&mut self.is_fresh);
         self.bad_in_a_row = None;
-        let sample = Box::new(Sample {
-            part: Part {
+        let sample = Box::new(PairSample {
+            part: ArmInterval {
                 value: metered.measured.value,
                 halves: metered.halves,
                 bucket: metered.measured.bucket,
@@ -792,10 +792,10 @@ impl Engine<'_> {
     /// Reads the metric at both ends of an interval and between; `None` if stopped.
     fn meter(&mut self) -> Result<Option<Metered>, MetricError> {
         let steps = match self.metric.kind {
-            Kind::Gauge => GAUGE_READINGS,
+            ReadingKind::Gauge => GAUGE_READINGS,
             // The middle reading detects carry-over from the pages before.
-            Kind::Counter | Kind::Ratio => 2,
-            Kind::Quantile => 1,
+            ReadingKind::Counter | ReadingKind::Ratio => 2,
+            ReadingKind::Quantile => 1,
         };
         let mut read = vec![self.read()?];
         for _ in 0..steps {
@@ -932,7 +932,7 @@ impl Engine<'_> {
             reason,
             cause,
         };
-        (self.progress)(Event::Rejected(&rejected));
+        (self.progress)(ExperimentEvent::Rejected(&rejected));
         self.rejected.push(rejected);
         if cause == Cause::Pages {
             // Change the pages again, whatever their state.
@@ -940,7 +940,7 @@ impl Engine<'_> {
         }
     }
 
-    fn judge(&self, design: Design) -> Judged {
+    fn judge(&self, design: Design) -> InterimResult {
         let (weighed, interval) = match design {
             Design::RandomPairs => {
                 let logs: Vec<PairLogs> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
@@ -948,14 +948,14 @@ impl Engine<'_> {
             }
             Design::BeforeAfter => (None, self.judge_before_after()),
         };
-        let mut judged = Judged {
+        let mut judged = InterimResult {
             buckets: self.judge_buckets(weighed.as_ref()),
             interval: interval.filter(is_closed),
             weighed,
-            ..Judged::default()
+            ..InterimResult::default()
         };
         if let (Some(interval), false) = (&judged.interval, judged.is_refused()) {
-            judged.verdict = hold::verdict(self.verdict(interval), interval, self.holds.as_ref());
+            judged.verdict = sustained::verdict(self.verdict(interval), interval, self.holds.as_ref());
         }
         judged
     }
@@ -975,7 +975,7 @@ impl Engine<'_> {
     /// For quantiles, takes the widest of the intervals from interpolation and from either end of the
     /// buckets.
     fn judge_before_after(&self) -> Option<LogInterval> {
-        type Of = fn(&Part) -> f64;
+        type Of = fn(&ArmInterval) -> f64;
         let welch = |base: Of, large: Of| {
             let logs = |arm: usize, of: Of| -> Vec<f64> {
                 let samples = self.taken[arm].iter();
@@ -985,7 +985,7 @@ impl Engine<'_> {
             stats::welch_interval(&logs(0, base), &logs(1, large), confidence)
         };
         let mut interval = welch(|p| p.value, |p| p.value)?;
-        if self.metric.kind == Kind::Quantile {
+        if self.metric.kind == ReadingKind::Quantile {
             let low: Of = |p| p.bucket.map_or(p.value, |b| b[0].max(0.0));
             let high: Of = |p| p.bucket.map_or(p.value, |b| b[1]);
             let end = |i: Option<LogInterval>, end: fn(LogInterval) -> f64, open: f64| {
@@ -1000,7 +1000,7 @@ impl Engine<'_> {
     }
 
     fn judge_buckets(&self, weighed: Option<&Analysis>) -> Option<Buckets> {
-        if self.metric.kind != Kind::Quantile {
+        if self.metric.kind != ReadingKind::Quantile {
             return None;
         }
         let closed = |edge: f64| edge.is_finite().then_some(edge);
@@ -1016,7 +1016,7 @@ impl Engine<'_> {
     }
 
     /// Returns the effect over all pairs as assigned, if requested.
-    fn as_assigned(&self, design: Design, judged: &Judged) -> Option<AsAssigned> {
+    fn as_assigned(&self, design: Design, judged: &InterimResult) -> Option<AsAssigned> {
         if !self.settings.intention_to_treat || design != Design::RandomPairs {
             return None;
         }
@@ -1032,7 +1032,7 @@ impl Engine<'_> {
                 })
                 .collect(),
             astray: self.made.iter().filter(|m| !m.on_intended_pages).count(),
-            effect: interval.map(|i| Effect::of(&i, self.settings.rule.confidence)),
+            effect: interval.map(|i| Effect::from_interval(&i, self.settings.rule.confidence)),
             verdict: says.map_or(Verdict::Unclear, |i| self.verdict(&i)),
         })
     }
@@ -1056,7 +1056,7 @@ impl Engine<'_> {
         };
         if self.touched && can_move && !is_there {
             // The progress callback may be what panicked.
-            let _ = catch_unwind(AssertUnwindSafe(|| (self.progress)(Event::Restoring)));
+            let _ = catch_unwind(AssertUnwindSafe(|| (self.progress)(ExperimentEvent::Restoring)));
             if self.stop.load(Ordering::Relaxed) {
                 self.subject.use_full_budget();
             }
@@ -1074,7 +1074,7 @@ impl Engine<'_> {
     /// Describes the state of the memory after [`Engine::leave`], by its page tables.
     fn left_in_words(&self, prepared: &Prepared, left_on: Option<Arm>) -> String {
         let (before, after) = (&self.page_sizes.before, &self.page_sizes.after);
-        let Some(left) = left_on.and_then(|_| Left::of(before, after)) else {
+        let Some(left) = left_on.and_then(|_| FinalMemory::compare(before, after)) else {
             return "its processes have ended".to_owned();
         };
         if left.as_found {
@@ -1096,15 +1096,15 @@ impl Engine<'_> {
         &self,
         prepared: &Prepared,
         design: Design,
-        ending: Ending,
-        judged: Judged,
+        ending: ExperimentEnd,
+        judged: InterimResult,
         left_on: Option<Arm>,
         circumstances: &Circumstances,
     ) -> ResultFile {
         let rule = &self.settings.rule;
         ResultFile {
             schema: rows::SCHEMA,
-            experiment: Experiment {
+            experiment: ExperimentResult {
                 name: self.name.clone(),
                 unit: self.metric.unit.clone(),
                 better: self.metric.better,
@@ -1123,7 +1123,7 @@ impl Engine<'_> {
             rows: self.rows(design),
             charts: vec![Chart::bars(&self.name, "The arms")],
             pairs: self.pairs_on_intended_pages().map(|m| m.pair).collect(),
-            effect: judged.interval.map(|i| Effect::of(&i, rule.confidence)),
+            effect: judged.interval.map(|i| Effect::from_interval(&i, rule.confidence)),
             verdict: judged.verdict,
             equivalence: judged.interval.map(|i| self.equivalence(&i)),
             pairs_looked_at: judged.weighed.map(|w| PairChecks {
@@ -1133,7 +1133,7 @@ impl Engine<'_> {
             }),
             holds: self.holds.clone(),
             intention_to_treat: self.as_assigned(design, &judged),
-            left: left_on.and_then(|_| Left::of(&self.page_sizes.before, &self.page_sizes.after)),
+            left: left_on.and_then(|_| FinalMemory::compare(&self.page_sizes.before, &self.page_sizes.after)),
             bad_readings: self.bad,
             caveats: self.caveats(prepared, design, ending, &judged),
             buckets: judged.buckets,
@@ -1187,8 +1187,8 @@ impl Engine<'_> {
         Quantity {
             better: self.metric.better,
             kind: match self.metric.kind {
-                Kind::Quantile => rows::Kind::InBuckets,
-                Kind::Counter | Kind::Gauge | Kind::Ratio => rows::Kind::Speed,
+                ReadingKind::Quantile => rows::QuantityKind::InBuckets,
+                ReadingKind::Counter | ReadingKind::Gauge | ReadingKind::Ratio => rows::QuantityKind::Speed,
             },
             ..Quantity::rate(&self.name, &self.metric.unit).main()
         }
@@ -1197,7 +1197,7 @@ impl Engine<'_> {
     /// Returns the samples of an arm; the numbers of pairs are the rounds.
     fn samples(&self, arm: Arm, design: Design) -> Vec<rows::Sample> {
         let closed = |edge: f64| edge.is_finite().then_some(edge);
-        let sample = |(pair, sample): (usize, &Sample)| rows::Sample {
+        let sample = |(pair, sample): (usize, &PairSample)| rows::Sample {
             round: (design == Design::RandomPairs).then_some(pair),
             value: sample.part.value,
             at_seconds: Some(sample.at.as_secs_f64()),
@@ -1244,8 +1244,8 @@ impl Engine<'_> {
         &self,
         prepared: &Prepared,
         design: Design,
-        ending: Ending,
-        judged: &Judged,
+        ending: ExperimentEnd,
+        judged: &InterimResult,
     ) -> Vec<String> {
         let mut caveats = Vec::new();
         match design {
@@ -1285,7 +1285,7 @@ impl Engine<'_> {
                 arm.pages()
             ));
         }
-        if ending == Ending::Interrupted {
+        if ending == ExperimentEnd::Interrupted {
             caveats.push("Interrupted: the result covers only the time until then.".to_owned());
         }
         if self.interval > self.settings.interval {
@@ -1309,8 +1309,8 @@ impl Engine<'_> {
     }
 
     /// Returns a caveat if no arm was held, so that only short intervals were compared.
-    fn not_held_caveat(&self, design: Design, ending: Ending) -> Option<String> {
-        let is_over = matches!(ending, Ending::Interrupted | Ending::OneBucket);
+    fn not_held_caveat(&self, design: Design, ending: ExperimentEnd) -> Option<String> {
+        let is_over = matches!(ending, ExperimentEnd::Interrupted | ExperimentEnd::OneBucket);
         let could_be_held = design == Design::RandomPairs && self.same.is_none() && !is_over;
         (could_be_held && self.holds.is_none()).then(|| {
             format!(

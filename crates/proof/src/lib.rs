@@ -25,15 +25,15 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod bench;
-pub mod claim;
+pub mod experiment_lock;
 pub mod compare;
 pub mod effective_sample;
 pub mod embedded;
 pub mod experiment;
-pub mod hold;
-pub mod live;
+pub mod sustained;
+pub mod live_process;
 pub mod metric;
-pub mod orders;
+pub mod arm_order;
 pub mod past_gains;
 pub mod predict;
 pub mod result;
@@ -43,12 +43,12 @@ pub mod stats;
 pub mod stopping_rule;
 pub mod subject;
 
-pub use experiment::{Circumstances, Event, Keep, ProveError, Settings, run};
-pub use hold::Holds;
-pub use live::{LiveSubject, circumstances};
+pub use experiment::{Circumstances, ExperimentEvent, Keep, ProveError, ExperimentSettings, run};
+pub use sustained::Holds;
+pub use live_process::{LiveSubject, circumstances};
 pub use metric::{Metric, MetricError, MetricSpec};
-pub use result::{Design, Ending, ResultFile, WriteError, write_whole};
+pub use result::{Design, ExperimentEnd, ResultFile, WriteError, write_whole};
 pub use spread::Spread;
 pub use stats::Verdict;
-pub use stopping_rule::Rule;
+pub use stopping_rule::StoppingRule;
 pub use subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};

@@ -92,12 +92,12 @@ mod tests {
         results.arms = ["base", "thp:2M"].map(ArmInfo::named).to_vec();
         for round in 0..8 {
             let noise = 1.0 + round as f64 / 1000.0;
-            results.add("base", &[], quantity.clone(), Sample::of(round, base));
+            results.add("base", &[], quantity.clone(), Sample::new(round, base));
             results.add(
                 "thp:2M",
                 &[],
                 quantity.clone(),
-                Sample::of(round, large * noise),
+                Sample::new(round, large * noise),
             );
         }
         results

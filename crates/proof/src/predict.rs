@@ -15,7 +15,7 @@ use hugeleaf_workload::PageArm;
 use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
 use crate::bench::{BenchError, Machine};
 use crate::metric::{MetricSpec, Reading, between};
-use crate::rows::{Results, Value};
+use crate::rows::{Results, ParameterValue};
 
 /// Duration of a scan short enough to miss few second touches; the page-table walk adds to it.
 const SHORT: Duration = Duration::from_millis(2);
@@ -181,7 +181,7 @@ pub fn table(results: &Results, size: Bytes) -> Option<ReadLatency> {
     for row in results.rows.iter().filter(|row| row.quantity.name == READ) {
         let place = row.at.first().map(|place| &place.value);
         let fastest = row.values().into_iter().reduce(f64::min);
-        let (Some(Value::Bytes(at)), Some(fastest)) = (place, fastest) else {
+        let (Some(ParameterValue::Bytes(at)), Some(fastest)) = (place, fastest) else {
             continue;
         };
         let arm = results.arms.iter().find(|arm| arm.name == row.arm)?;

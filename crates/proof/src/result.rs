@@ -8,7 +8,7 @@ use hugeleaf_sys::Existing;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::hold::Holds;
+use crate::sustained::Holds;
 use crate::rows::{self, ArmInfo, Chart, Row};
 pub use crate::stats::Effect;
 use crate::stats::{Better, Verdict};
@@ -26,7 +26,7 @@ pub enum Design {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
+pub enum ExperimentEnd {
     Narrow,
     Pairs,
     Time,
@@ -39,7 +39,7 @@ pub enum Ending {
 pub struct ResultFile {
     /// [`rows::SCHEMA`].
     pub schema: u64,
-    pub experiment: Experiment,
+    pub experiment: ExperimentResult,
     /// `base` and `large`, in this order.
     pub arms: Vec<ArmInfo>,
     /// The samples of the metric and the secondary quantities; unreadable ones are missing.
@@ -63,7 +63,7 @@ pub struct ResultFile {
     /// The memory by page size at the stages of the experiment.
     pub page_sizes: PageSizes,
     /// The memory before and after; `None` if the target has exited.
-    pub left: Option<Left>,
+    pub left: Option<FinalMemory>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<Rejected>,
     /// The number of rejections for bad readings of the metric.
@@ -77,7 +77,7 @@ pub struct ResultFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Experiment {
+pub struct ExperimentResult {
     pub name: String,
     pub unit: String,
     pub better: Better,
@@ -91,7 +91,7 @@ pub struct Experiment {
     pub started: String,
     /// Duration, including promoting, demoting and restoring.
     pub duration_seconds: f64,
-    pub ending: Ending,
+    pub ending: ExperimentEnd,
     pub began_on: Arm,
     pub left_on: Option<Arm>,
     pub moved_bytes: Bytes,
@@ -167,7 +167,7 @@ pub struct Buckets {
 
 /// Resident memory and its part on huge pages, before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct FinalMemory {
     /// True if both are unchanged within 0.5 % of the resident memory.
     pub as_found: bool,
     pub resident_before_bytes: Bytes,
@@ -176,9 +176,9 @@ pub struct Left {
     pub large_after_bytes: Bytes,
 }
 
-impl Left {
+impl FinalMemory {
     /// Compares tables by page size; `None` if one is empty.
-    pub fn of(before: &[PageUsage], after: &[PageUsage]) -> Option<Left> {
+    pub fn compare(before: &[PageUsage], after: &[PageUsage]) -> Option<FinalMemory> {
         if before.is_empty() || after.is_empty() {
             return None;
         }
@@ -186,7 +186,7 @@ impl Left {
         let (was, is) = (PageUsage::total(before), PageUsage::total(after));
         // A busy server allocates and frees a little all the time.
         let near = |a: Bytes, b: Bytes| a.get().abs_diff(b.get()) <= was.get() / 200;
-        Some(Left {
+        Some(FinalMemory {
             as_found: near(was, is) && near(large(before), large(after)),
             resident_before_bytes: was,
             resident_after_bytes: is,

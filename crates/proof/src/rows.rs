@@ -28,13 +28,13 @@ const OLD_SCHEMA: u64 = 1;
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u64,
-    pub experiment: Experiment,
+    pub experiment: ExperimentInfo,
     /// The arms; the first is the baseline of the others.
     pub arms: Vec<ArmInfo>,
     /// The rows, in display order.
     pub rows: Vec<Row>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub layouts: Vec<Layout>,
+    pub layouts: Vec<PageLayout>,
     /// Arms that the host could not provide.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unavailable: Vec<Unavailable>,
@@ -57,7 +57,7 @@ pub struct Results {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Experiment {
+pub struct ExperimentInfo {
     /// Name of the experiment, such as `chase`; for `prove` the name of the metric.
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -76,7 +76,7 @@ pub struct Experiment {
     pub more: Map<String, Json>,
 }
 
-impl Experiment {
+impl ExperimentInfo {
     /// True if the experiment was ended early.
     pub fn is_interrupted(&self) -> bool {
         self.ending == "interrupted"
@@ -105,7 +105,7 @@ impl ArmInfo {
 pub struct Row {
     pub arm: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
-    pub at: Vec<Place>,
+    pub at: Vec<Parameter>,
     pub quantity: Quantity,
     /// The samples in the order they were taken.
     pub samples: Vec<Sample>,
@@ -117,7 +117,7 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(arm: &str, at: Vec<Place>, quantity: Quantity, samples: Vec<Sample>) -> Row {
+    pub fn new(arm: &str, at: Vec<Parameter>, quantity: Quantity, samples: Vec<Sample>) -> Row {
         Row {
             arm: arm.to_owned(),
             at,
@@ -134,7 +134,7 @@ impl Row {
 
     /// Returns the median of the samples; `None` without any.
     pub fn spread(&self) -> Option<Spread> {
-        Spread::of(&self.values())
+        Spread::from_samples(&self.values())
     }
 
     /// True if the other row has the same quantity and place.
@@ -211,25 +211,25 @@ pub enum Pairing {
 
 /// The place of a measurement within an experiment: `working_set_bytes`, `threads`, `mode`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Place {
+pub struct Parameter {
     /// Its name in the file; it ends in `_bytes` for bytes.
     pub name: String,
-    pub value: Value,
+    pub value: ParameterValue,
 }
 
-impl Place {
+impl Parameter {
     /// Creates a count, or bytes, depending on the name.
-    pub fn number(name: &str, value: u64) -> Place {
-        Place {
+    pub fn number(name: &str, value: u64) -> Parameter {
+        Parameter {
             name: name.to_owned(),
-            value: Value::named(name, value),
+            value: ParameterValue::named(name, value),
         }
     }
 
-    pub fn text(name: &str, value: &str) -> Place {
-        Place {
+    pub fn text(name: &str, value: &str) -> Parameter {
+        Parameter {
             name: name.to_owned(),
-            value: Value::Text(value.to_owned()),
+            value: ParameterValue::Text(value.to_owned()),
         }
     }
 
@@ -240,80 +240,80 @@ impl Place {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum ParameterValue {
     Bytes(Bytes),
     Number(f64),
     Text(String),
 }
 
-impl Value {
+impl ParameterValue {
     /// Returns bytes if the name ends in `_bytes`, else a count.
-    pub fn named(name: &str, n: u64) -> Value {
+    pub fn named(name: &str, n: u64) -> ParameterValue {
         match name.ends_with("_bytes") {
-            true => Value::Bytes(Bytes(n)),
-            false => Value::Number(n as f64),
+            true => ParameterValue::Bytes(Bytes(n)),
+            false => ParameterValue::Number(n as f64),
         }
     }
 
     pub fn as_f64(&self) -> Option<f64> {
         match self {
-            Value::Bytes(bytes) => Some(bytes.as_f64()),
-            Value::Number(number) => Some(*number),
-            Value::Text(_) => None,
+            ParameterValue::Bytes(bytes) => Some(bytes.as_f64()),
+            ParameterValue::Number(number) => Some(*number),
+            ParameterValue::Text(_) => None,
         }
     }
 
     pub fn to_json(&self) -> Json {
         match self {
-            Value::Bytes(bytes) => bytes.get().into(),
-            Value::Number(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => {
+            ParameterValue::Bytes(bytes) => bytes.get().into(),
+            ParameterValue::Number(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => {
                 #[allow(clippy::cast_possible_truncation)]
                 let whole = *number as i64;
                 whole.into()
             }
-            Value::Number(number) => (*number).into(),
-            Value::Text(text) => text.clone().into(),
+            ParameterValue::Number(number) => (*number).into(),
+            ParameterValue::Text(text) => text.clone().into(),
         }
     }
 
     /// Parses a field of a file; `None` for an object, `null` or a list that is not all text.
-    pub fn of_json(field: &str, value: &Json) -> Option<Value> {
+    pub fn of_json(field: &str, value: &Json) -> Option<ParameterValue> {
         match value {
             Json::Null | Json::Object(_) => None,
             Json::Number(n) => match n.as_u64() {
-                Some(n) => Some(Value::named(field, n)),
-                None => n.as_f64().map(Value::Number),
+                Some(n) => Some(ParameterValue::named(field, n)),
+                None => n.as_f64().map(ParameterValue::Number),
             },
-            Json::String(text) => Some(Value::Text(text.clone())),
-            Json::Bool(is) => Some(Value::Text(if *is { "yes" } else { "no" }.to_owned())),
+            Json::String(text) => Some(ParameterValue::Text(text.clone())),
+            Json::Bool(is) => Some(ParameterValue::Text(if *is { "yes" } else { "no" }.to_owned())),
             Json::Array(all) => {
                 let all = all.iter().map(|v| v.as_str().map(str::to_owned));
                 let all: Option<Vec<String>> = all.collect();
-                Some(Value::Text(all?.join(", ")))
+                Some(ParameterValue::Text(all?.join(", ")))
             }
         }
     }
 }
 
-impl Serialize for Value {
+impl Serialize for ParameterValue {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.to_json().serialize(to)
     }
 }
 
-impl std::fmt::Display for Value {
+impl std::fmt::Display for ParameterValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Value::Bytes(bytes) => f.pad(&bytes.to_string()),
-            Value::Number(number) if number.abs() >= 1e15 => f.pad(&format!("{number:.2e}")),
-            Value::Number(number) if number.fract() == 0.0 || number.abs() < 0.001 => {
+            ParameterValue::Bytes(bytes) => f.pad(&bytes.to_string()),
+            ParameterValue::Number(number) if number.abs() >= 1e15 => f.pad(&format!("{number:.2e}")),
+            ParameterValue::Number(number) if number.fract() == 0.0 || number.abs() < 0.001 => {
                 f.pad(&number.to_string())
             }
-            Value::Number(number) => {
+            ParameterValue::Number(number) => {
                 let text = format!("{number:.4}");
                 f.pad(text.trim_end_matches('0'))
             }
-            Value::Text(text) => f.pad(text),
+            ParameterValue::Text(text) => f.pad(text),
         }
     }
 }
@@ -322,17 +322,17 @@ pub(crate) mod places {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::{Json, Map, Place, Value};
+    use super::{Json, Map, Parameter, ParameterValue};
 
-    pub fn serialize<S: Serializer>(at: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(at: &[Parameter], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(at.iter().map(|place| (&place.name, place.value.to_json())))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Place>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Parameter>, D::Error> {
         let place = |(name, value): (String, Json)| {
             let is_one = value.is_number() || value.is_string();
-            match Value::of_json(&name, &value).filter(|_| is_one) {
-                Some(value) => Ok(Place { name, value }),
+            match ParameterValue::of_json(&name, &value).filter(|_| is_one) {
+                Some(value) => Ok(Parameter { name, value }),
                 None => Err(D::Error::custom(format!(
                     "at.{name} is neither a number nor a string"
                 ))),
@@ -351,7 +351,7 @@ pub struct Quantity {
     pub unit: String,
     pub better: Better,
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: QuantityKind,
     /// True for the main quantity of the experiment; others are secondary.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub main: bool,
@@ -363,7 +363,7 @@ impl Quantity {
             name: name.to_owned(),
             unit: unit.to_owned(),
             better: Better::Higher,
-            kind: Kind::Speed,
+            kind: QuantityKind::Speed,
             main: false,
         }
     }
@@ -377,7 +377,7 @@ impl Quantity {
 
     pub fn amount(name: &str, unit: &str) -> Quantity {
         Quantity {
-            kind: Kind::Amount,
+            kind: QuantityKind::Amount,
             ..Quantity::time(name, unit)
         }
     }
@@ -404,7 +404,7 @@ impl Quantity {
     #[must_use]
     pub fn counted(self) -> Quantity {
         Quantity {
-            kind: Kind::Counted,
+            kind: QuantityKind::Counted,
             ..self
         }
     }
@@ -418,7 +418,7 @@ impl Quantity {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum QuantityKind {
     Speed,
     #[default]
     Amount,
@@ -440,7 +440,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    pub fn of(round: usize, value: f64) -> Sample {
+    pub fn new(round: usize, value: f64) -> Sample {
         Sample {
             round: Some(round),
             value,
@@ -463,10 +463,10 @@ impl From<f64> for Sample {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Layout {
+pub struct PageLayout {
     pub arm: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
-    pub at: Vec<Place>,
+    pub at: Vec<Parameter>,
     /// `before` or `after` the samples, or the `end` of a round.
     pub when: String,
     pub round: Option<usize>,
@@ -478,9 +478,9 @@ pub struct Layout {
     pub note: Option<String>,
 }
 
-impl Layout {
-    pub fn new(arm: &str, at: &[Place], when: &str, pages: Vec<PageUsage>) -> Layout {
-        Layout {
+impl PageLayout {
+    pub fn new(arm: &str, at: &[Parameter], when: &str, pages: Vec<PageUsage>) -> PageLayout {
+        PageLayout {
             arm: arm.to_owned(),
             at: at.to_vec(),
             when: when.to_owned(),
@@ -499,7 +499,7 @@ pub struct Unavailable {
     pub arm: String,
     /// The place within the experiment; empty for all places.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
-    pub at: Vec<Place>,
+    pub at: Vec<Parameter>,
     /// Smallest unavailable length.
     pub from_bytes: u64,
     pub reason: String,
@@ -675,18 +675,18 @@ impl Results {
     pub fn empty(name: &str, started: &str) -> Results {
         Results {
             schema: SCHEMA,
-            experiment: Experiment {
+            experiment: ExperimentInfo {
                 name: name.to_owned(),
                 started: started.to_owned(),
                 ending: "done".to_owned(),
-                ..Experiment::default()
+                ..ExperimentInfo::default()
             },
             ..Results::default()
         }
     }
 
     /// Adds a sample to the row of a quantity of an arm at a place.
-    pub fn add(&mut self, arm: &str, at: &[Place], quantity: Quantity, sample: Sample) {
+    pub fn add(&mut self, arm: &str, at: &[Parameter], quantity: Quantity, sample: Sample) {
         let mut rows = self.rows.iter_mut();
         let is_it = |r: &&mut Row| r.arm == arm && r.at == at && r.quantity.name == quantity.name;
         match rows.find(is_it) {
@@ -711,7 +711,7 @@ impl Results {
             .or_else(|| row.remark())
     }
 
-    pub fn row(&self, arm: &str, at: &[Place], quantity: &str) -> Option<&Row> {
+    pub fn row(&self, arm: &str, at: &[Parameter], quantity: &str) -> Option<&Row> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.arm == arm && row.at == at && row.quantity.name == quantity)
     }

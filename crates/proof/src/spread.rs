@@ -16,7 +16,7 @@ pub struct Spread {
 
 impl Spread {
     /// Returns the spread of samples in any order; `None` without any.
-    pub fn of(samples: &[f64]) -> Option<Spread> {
+    pub fn from_samples(samples: &[f64]) -> Option<Spread> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
@@ -81,15 +81,15 @@ mod tests {
 
     #[test]
     fn medians() {
-        assert_eq!(Spread::of(&[]), None);
-        let few = Spread::of(&[3.0, 1.0, 2.0, 10.0]).unwrap();
+        assert_eq!(Spread::from_samples(&[]), None);
+        let few = Spread::from_samples(&[3.0, 1.0, 2.0, 10.0]).unwrap();
         assert_eq!((few.median, few.low), (2.5, None));
     }
 
     proptest! {
         #[test]
         fn the_median_lies_in_its_interval(samples in prop::collection::vec(-1e6f64..1e6, 1..40)) {
-            let spread = Spread::of(&samples).unwrap();
+            let spread = Spread::from_samples(&samples).unwrap();
             if let (Some(low), Some(high)) = (spread.low, spread.high) {
                 prop_assert!(low <= spread.median && spread.median <= high);
             }

@@ -71,7 +71,7 @@ impl std::fmt::Display for Verdict {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum StatisticalTest {
     /// Wilcoxon's signed rank, inverted (Hodges and Lehmann): for pairs in random order.
     SignedRank,
     /// Welch's t on the logs of two runs of samples, widened for their correlation in time.
@@ -89,11 +89,11 @@ pub enum Estimator {
     GeometricMeans,
 }
 
-impl Method {
+impl StatisticalTest {
     pub const fn estimator(self) -> Estimator {
         match self {
-            Method::SignedRank | Method::RankSum => Estimator::HodgesLehmann,
-            Method::Welch => Estimator::GeometricMeans,
+            StatisticalTest::SignedRank | StatisticalTest::RankSum => Estimator::HodgesLehmann,
+            StatisticalTest::Welch => Estimator::GeometricMeans,
         }
     }
 }
@@ -103,7 +103,7 @@ pub struct LogInterval {
     pub center: f64,
     pub low: f64,
     pub high: f64,
-    pub method: Method,
+    pub method: StatisticalTest,
 }
 
 impl LogInterval {
@@ -159,7 +159,7 @@ pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
         center: f64::midpoint(below, above),
         low,
         high,
-        method: Method::SignedRank,
+        method: StatisticalTest::SignedRank,
     })
 }
 
@@ -254,7 +254,7 @@ pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogInt
         center: f64::midpoint(below, above),
         low,
         high,
-        method: Method::RankSum,
+        method: StatisticalTest::RankSum,
     })
 }
 
@@ -365,7 +365,7 @@ pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<Lo
         center,
         low: center - half,
         high: center + half,
-        method: Method::Welch,
+        method: StatisticalTest::Welch,
     })
 }
 
@@ -377,14 +377,14 @@ pub struct Effect {
     pub high: f64,
     /// The confidence of the interval: 0.95.
     pub confidence: f64,
-    pub method: Method,
+    pub method: StatisticalTest,
     /// The estimator; `None` in files from before it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimator: Option<Estimator>,
 }
 
 impl Effect {
-    pub fn of(interval: &LogInterval, confidence: f64) -> Effect {
+    pub fn from_interval(interval: &LogInterval, confidence: f64) -> Effect {
         Effect {
             ratio: interval.center.exp(),
             low: interval.low.exp(),
@@ -663,7 +663,7 @@ mod tests {
         near(i.center, 0.305, 1e-9);
         near(i.low, -0.15, 1e-9);
         near(i.high, 0.76, 1e-9);
-        assert_eq!(i.method, Method::RankSum);
+        assert_eq!(i.method, StatisticalTest::RankSum);
         assert_eq!(rank_sum_interval(&early[..3], &at_term[..4], 0.95), None);
         assert_eq!(rank_sum_interval(&[f64::NAN; 5], &at_term, 0.95), None);
     }
@@ -684,7 +684,7 @@ mod tests {
     #[test]
     fn verdicts() {
         let judge = |low: f64, high: f64, better| {
-            let method = Method::SignedRank;
+            let method = StatisticalTest::SignedRank;
             let i = LogInterval {
                 center: f64::midpoint(low, high),
                 low,

@@ -11,7 +11,7 @@
 //!
 //! The lab's simulator measures how well this works.
 
-use crate::orders::BLOCK;
+use crate::arm_order::BLOCK;
 use crate::stats::{self, LogInterval};
 
 /// The share of the error (1 - confidence) left for the interval after interim analyses.
@@ -21,7 +21,7 @@ const ALPHA_LEFT: f64 = 0.5;
 pub const MIN_PAIRS: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rule {
+pub struct StoppingRule {
     /// The confidence of the reported interval, above 0 and below 1: 0.95.
     pub confidence: f64,
     /// Maximum half-width of the interval, a log ratio, at which to stop: ln 1.03.
@@ -34,9 +34,9 @@ pub struct Rule {
     pub fixed_pairs: Option<usize>,
 }
 
-impl Default for Rule {
-    fn default() -> Rule {
-        Rule {
+impl Default for StoppingRule {
+    fn default() -> StoppingRule {
+        StoppingRule {
             confidence: 0.95,
             until: 1.03f64.ln(),
             min_pairs: MIN_PAIRS,
@@ -46,7 +46,7 @@ impl Default for Rule {
     }
 }
 
-impl Rule {
+impl StoppingRule {
     /// True if this number of pairs, with this interval, is enough.
     pub fn enough(&self, pairs: usize, interval: Option<&LogInterval>) -> bool {
         if let Some(fixed) = self.fixed_pairs {
@@ -81,13 +81,13 @@ impl Rule {
 mod tests {
     use super::*;
 
-    fn enough(rule: &Rule, logs: &[f64]) -> bool {
+    fn enough(rule: &StoppingRule, logs: &[f64]) -> bool {
         rule.enough(logs.len(), rule.interval(logs).as_ref())
     }
 
     #[test]
     fn looks_at_eight_twelve_sixteen() {
-        let rule = Rule::default();
+        let rule = StoppingRule::default();
         let quiet: Vec<f64> = (0..20).map(|i| f64::from(i % 3) * 0.001).collect();
         for n in 0..20 {
             let is_interim = n >= 8 && n % 4 == 0;
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_fixed_number_is_kept_whatever_the_data() {
-        let rule = Rule {
+        let rule = StoppingRule {
             fixed_pairs: Some(10),
-            ..Rule::default()
+            ..StoppingRule::default()
         };
         let quiet = [0.0; 12];
         assert!(!enough(&rule, &quiet[..9]));
@@ -111,15 +111,15 @@ mod tests {
     #[test]
     fn looking_costs_width() {
         let logs: Vec<f64> = (0..24).map(|i| f64::from(i % 7) * 0.01).collect();
-        let fixed = Rule {
+        let fixed = StoppingRule {
             fixed_pairs: Some(24),
-            ..Rule::default()
+            ..StoppingRule::default()
         };
         let (looking, fixed) = (
-            Rule::default().interval(&logs).unwrap(),
+            StoppingRule::default().interval(&logs).unwrap(),
             fixed.interval(&logs).unwrap(),
         );
         assert!(looking.half_width() >= fixed.half_width());
-        assert_eq!(Rule::default().interval(&logs[..3]), None);
+        assert_eq!(StoppingRule::default().interval(&logs[..3]), None);
     }
 }

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_host::PageUsage;
-use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
+use hugeleaf_proof::metric::{ReadingKind, Metric, MetricError, Reading};
 use hugeleaf_proof::result::Cause;
 use hugeleaf_proof::rows::Results;
-use hugeleaf_proof::stats::{Better, LogInterval, Method};
+use hugeleaf_proof::stats::{Better, LogInterval, StatisticalTest};
 use hugeleaf_proof::{
-    Arm, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile, Settings,
+    Arm, Circumstances, Design, ExperimentEnd, ExperimentEvent, Keep, Prepared, ProveError, ResultFile, ExperimentSettings,
     SideMetrics, Subject, SubjectError, Verdict, run,
 };
-use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall, Deadline};
+use hugeleaf_sys::{GateReply, Errno, Gate, Kernel, Pid, ProcessCall, Deadline};
 use hugeleaf_units::{Bytes, PageKind};
 
 /// A clock that only sleeping advances.
@@ -21,12 +21,12 @@ use hugeleaf_units::{Bytes, PageKind};
 struct Clock(Mutex<Duration>);
 
 impl Gate for Clock {
-    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         let ProcessCall::Sleep(time) = call else {
             return Ok(None);
         };
         *self.0.lock().unwrap() += time;
-        Ok(Some(Answer::Done))
+        Ok(Some(GateReply::Done))
     }
 
     fn now(&self, _: Duration) -> Duration {
@@ -155,7 +155,7 @@ struct Rate {
     large: f64,
     noise: f64,
     better: Better,
-    kind: Kind,
+    kind: ReadingKind,
     total: f64,
     last: Duration,
     rng: fastrand::Rng,
@@ -184,7 +184,7 @@ impl Rate {
             large,
             noise,
             better: Better::Higher,
-            kind: Kind::Counter,
+            kind: ReadingKind::Counter,
             total: 0.0,
             last: Duration::ZERO,
             rng: fastrand::Rng::with_seed(3),
@@ -272,16 +272,16 @@ impl Rate {
         self.total += rate * (now - self.last).as_secs_f64();
         self.last = now;
         Ok(match self.kind {
-            Kind::Gauge => Reading::Gauge(rate),
+            ReadingKind::Gauge => Reading::Gauge(rate),
             _ => Reading::Counter(self.total),
         })
     }
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ExperimentSettings {
+    ExperimentSettings {
         seed: 1,
-        ..Settings::default()
+        ..ExperimentSettings::default()
     }
 }
 
@@ -296,7 +296,7 @@ struct Outcome {
 fn experiment(
     mut subject: Fake,
     (large, noise): (f64, f64),
-    settings: &Settings,
+    settings: &ExperimentSettings,
     change: impl FnOnce(&mut Rate, &Arc<AtomicBool>),
 ) -> Outcome {
     let clock = Kernel::behind(Arc::new(Clock::default()));
@@ -311,7 +311,7 @@ fn experiment(
         settings,
         &Circumstances::default(),
         &mut |event| {
-            if let Event::Paired { pairs, .. } = event {
+            if let ExperimentEvent::Paired { pairs, .. } = event {
                 assert_eq!(pairs, pairs_told + 1);
                 pairs_told = pairs;
             }
@@ -333,11 +333,11 @@ fn a_clear_gain_is_found_and_memory_put_back() {
     let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), unspoilt);
     let result = got.result.unwrap();
     assert_eq!(result.verdict, Verdict::Faster);
-    assert_eq!(result.experiment.ending, Ending::Narrow);
+    assert_eq!(result.experiment.ending, ExperimentEnd::Narrow);
     assert_eq!(result.experiment.design, Design::RandomPairs);
     assert_eq!(result.pairs.len(), 8);
     let effect = result.effect.unwrap();
-    assert_eq!(effect.method, Method::SignedRank);
+    assert_eq!(effect.method, StatisticalTest::SignedRank);
     assert!(effect.low <= 1.2 && 1.2 <= effect.high, "{effect:?}");
     assert_eq!(got.left, Arm::Base);
     assert_eq!(result.experiment.left_on, Some(Arm::Base));
@@ -357,8 +357,8 @@ fn a_clear_gain_is_found_and_memory_put_back() {
     }
 }
 
-fn with_hold() -> Settings {
-    Settings {
+fn with_hold() -> ExperimentSettings {
+    ExperimentSettings {
         hold: Duration::from_secs(40),
         ..settings()
     }
@@ -403,7 +403,7 @@ fn a_settled_effect_is_held_once() {
 
 #[test]
 fn a_result_without_holds_says_so() {
-    let is_said = |settings: &Settings| {
+    let is_said = |settings: &ExperimentSettings| {
         let got = experiment(Fake::new(Arm::Base), (1.2, 0.01), settings, unspoilt);
         let caveats = got.result.unwrap().caveats;
         let said = caveats.iter().filter(|c| c.contains("were not held"));
@@ -412,7 +412,7 @@ fn a_result_without_holds_says_so() {
     let mut pairs = settings();
     pairs.rule.fixed_pairs = Some(12);
     // Too long for two samples in the later half of a hold.
-    let long = Settings {
+    let long = ExperimentSettings {
         interval: Duration::from_secs(60),
         ..with_hold()
     };
@@ -422,12 +422,12 @@ fn a_result_without_holds_says_so() {
 
 #[test]
 fn holds_alone_are_compared_with_earlier_pairs() {
-    let against = Settings {
+    let against = ExperimentSettings {
         against: Some(LogInterval {
             center: 0.0,
             low: -0.02,
             high: 0.02,
-            method: Method::SignedRank,
+            method: StatisticalTest::SignedRank,
         }),
         ..with_hold()
     };
@@ -477,12 +477,12 @@ fn pairs_stand_where_the_hold_is_interrupted() {
 #[test]
 fn the_order_is_drawn_and_the_seed_repeats_it() {
     let orders = |seed| {
-        let mut settings = Settings { seed, ..settings() };
+        let mut settings = ExperimentSettings { seed, ..settings() };
         settings.rule.fixed_pairs = Some(20);
         let got = experiment(Fake::new(Arm::Base), (1.0, 0.1), &settings, unspoilt);
         let result = got.result.unwrap();
         assert_eq!(result.settings.seed, seed);
-        assert_eq!(result.experiment.ending, Ending::Pairs);
+        assert_eq!(result.experiment.ending, ExperimentEnd::Pairs);
         result.pairs.iter().map(|p| p.first).collect::<Vec<_>>()
     };
     assert_eq!(orders(5), orders(5));
@@ -521,10 +521,10 @@ fn a_loss_no_difference_and_noise_are_told_apart() {
 fn noise_runs_into_the_limit_but_never_under_eight_pairs() {
     let got = experiment(Fake::new(Arm::Base), (1.0, 2.0), &settings(), unspoilt);
     let result = got.result.unwrap();
-    assert_eq!(result.experiment.ending, Ending::Time);
+    assert_eq!(result.experiment.ending, ExperimentEnd::Time);
     assert!(result.pairs.len() > 8);
     assert!(result.experiment.duration_seconds >= 180.0);
-    let short = Settings {
+    let short = ExperimentSettings {
         limit: Duration::from_secs(1),
         ..settings()
     };
@@ -535,7 +535,7 @@ fn noise_runs_into_the_limit_but_never_under_eight_pairs() {
 #[test]
 fn a_gauge_is_averaged_over_the_interval() {
     let got = experiment(Fake::new(Arm::Base), (0.5, 0.01), &settings(), |rate, _| {
-        rate.kind = Kind::Gauge;
+        rate.kind = ReadingKind::Gauge;
         rate.better = Better::Lower;
     });
     let result = got.result.unwrap();
@@ -546,7 +546,7 @@ fn a_gauge_is_averaged_over_the_interval() {
 
 #[test]
 fn what_helped_is_kept_only_where_asked() {
-    let keep = Settings {
+    let keep = ExperimentSettings {
         keep: Keep::IfFaster,
         ..settings()
     };
@@ -602,7 +602,7 @@ fn memory_that_cannot_go_back_is_measured_before_and_after() {
     let result = got.result.unwrap();
     assert_eq!(result.experiment.design, Design::BeforeAfter);
     assert_eq!(result.verdict, Verdict::Faster);
-    assert_eq!(result.effect.unwrap().method, Method::Welch);
+    assert_eq!(result.effect.unwrap().method, StatisticalTest::Welch);
     assert!(result.caveats.iter().any(|c| c.contains("weaker")));
     assert!(result.caveats.iter().any(|c| c.contains("restarted")));
     assert_eq!(
@@ -611,7 +611,7 @@ fn memory_that_cannot_go_back_is_measured_before_and_after() {
     );
     assert_eq!(got.moves, [Arm::Large]);
     // Before/after on request, and then the memory is demoted.
-    let asked = Settings {
+    let asked = ExperimentSettings {
         before_after: true,
         ..settings()
     };
@@ -623,7 +623,7 @@ fn memory_that_cannot_go_back_is_measured_before_and_after() {
 #[test]
 fn the_same_pages_in_both_arms_make_no_difference() {
     for began in [Arm::Base, Arm::Large] {
-        let same = Settings {
+        let same = ExperimentSettings {
             same_pages: true,
             ..settings()
         };
@@ -639,7 +639,7 @@ fn the_same_pages_in_both_arms_make_no_difference() {
     }
     let mut subject = Fake::new(Arm::Base);
     subject.one_way = true;
-    let same = Settings {
+    let same = ExperimentSettings {
         same_pages: true,
         ..settings()
     };
@@ -776,7 +776,7 @@ fn a_panic_puts_memory_back_and_goes_on() {
 
 #[test]
 fn all_pairs_count_as_they_were_assigned_where_that_is_asked() {
-    let settings = |intention_to_treat| Settings {
+    let settings = |intention_to_treat| ExperimentSettings {
         intention_to_treat,
         ..settings()
     };
@@ -818,7 +818,7 @@ fn what_is_not_as_found_is_said() {
 
 /// 1,000 observations per reading, in the buckets given by the arm's shares.
 fn observed(rate: &mut Rate, base: [f64; 4], large: [f64; 4]) {
-    rate.kind = Kind::Quantile;
+    rate.kind = ReadingKind::Quantile;
     rate.better = Better::Lower;
     rate.buckets = Some((base, large));
 }
@@ -831,7 +831,7 @@ fn a_quantile_is_known_to_its_bucket_only() {
     });
     let result = got.result.unwrap();
     assert_eq!(result.verdict, Verdict::Unclear, "{result:#?}");
-    assert_eq!(result.experiment.ending, Ending::OneBucket);
+    assert_eq!(result.experiment.ending, ExperimentEnd::OneBucket);
     assert_eq!(result.pairs.len(), 8);
     let effect = result.effect.unwrap();
     assert!(
@@ -910,7 +910,7 @@ fn an_interruption_gives_what_there_is_and_puts_memory_back() {
         );
         let result = got.result.unwrap();
         assert_eq!(got.left, Arm::Base, "{at}");
-        assert_eq!(result.experiment.ending, Ending::Interrupted);
+        assert_eq!(result.experiment.ending, ExperimentEnd::Interrupted);
         assert!(result.caveats.iter().any(|c| c.contains("Interrupted")));
         match result.pairs.len() {
             0..6 => assert_eq!((result.effect, result.verdict), (None, Verdict::Unclear)),
@@ -961,31 +961,31 @@ fn a_stop_ends_a_reading_that_hangs() {
             |rate, stop| rate.hangs = Some((readings, Arc::clone(stop))),
         );
         let result = got.result.unwrap();
-        assert_eq!(result.experiment.ending, Ending::Interrupted);
+        assert_eq!(result.experiment.ending, ExperimentEnd::Interrupted);
         assert_eq!(got.left, Arm::Large, "as it was found");
     }
 }
 
 #[test]
 fn an_experiment_ends_at_most_then() {
-    let settings = Settings {
+    let settings = ExperimentSettings {
         at_most: Some(Duration::from_secs(30)),
-        rule: hugeleaf_proof::Rule {
+        rule: hugeleaf_proof::StoppingRule {
             fixed_pairs: Some(100),
-            ..hugeleaf_proof::Rule::default()
+            ..hugeleaf_proof::StoppingRule::default()
         },
         ..settings()
     };
     let got = experiment(Fake::new(Arm::Large), (1.1, 0.01), &settings, unspoilt);
     let result = got.result.unwrap();
-    assert_eq!(result.experiment.ending, Ending::Interrupted);
+    assert_eq!(result.experiment.ending, ExperimentEnd::Interrupted);
     assert!((1..8).contains(&result.pairs.len()));
     assert_eq!(got.left, Arm::Large, "as it was found");
 }
 
 #[test]
 fn what_cannot_be_measured_is_refused_before_it_moves() {
-    let before_after = Settings {
+    let before_after = ExperimentSettings {
         before_after: true,
         ..settings()
     };

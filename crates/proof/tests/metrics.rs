@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_ask::{mysql, postgres, redis};
-use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between};
+use hugeleaf_proof::metric::{ReadingKind, Metric, MetricError, MetricSpec, Reading, between};
 use hugeleaf_proof::stats::Better;
 use hugeleaf_sys::Deadline;
 use hugeleaf_testkit::mariadb::MariadbServer;
@@ -78,15 +78,15 @@ request_seconds_bucket{le="+Inf"} 0
 fn http_by_type() {
     let (url, page) = serve(PAGE);
     let mut m = metric(&format!("{url}#done_total")).unwrap();
-    assert_eq!((m.kind, m.better), (Kind::Counter, Better::Higher));
+    assert_eq!((m.kind, m.better), (ReadingKind::Counter, Better::Higher));
     assert_eq!(count(&mut m), 30.0);
     let mut m = metric(&format!("{url}#done_total{{shard=\"b\"}}")).unwrap();
     assert_eq!(count(&mut m), 20.0);
     let mut m = metric(&format!("gauge:lower:{url}#wait")).unwrap();
-    assert_eq!((m.kind, m.better), (Kind::Gauge, Better::Lower));
+    assert_eq!((m.kind, m.better), (ReadingKind::Gauge, Better::Lower));
     assert_eq!(m.read(&AtomicBool::new(false)), Ok(Reading::Gauge(0.25)));
     let mut m = metric(&format!("{url}#p50(request_seconds)")).unwrap();
-    assert_eq!((m.kind, m.better), (Kind::Quantile, Better::Lower));
+    assert_eq!((m.kind, m.better), (ReadingKind::Quantile, Better::Lower));
     assert_eq!(m.unit, "s");
     let before = m.read(&AtomicBool::new(false)).unwrap();
     *page.lock().unwrap() = PAGE
@@ -174,8 +174,8 @@ fn redis_without_its_own_commands() {
     let socket = server.socket();
     let spec = format!("redis:{}", socket.display());
     let mut m = eventually(|| metric(&spec));
-    let address = redis::Address::parse(&socket.display().to_string()).unwrap();
-    let mut client = redis::Connection::open(&address, Deadline::new(DEADLINE)).unwrap();
+    let address = redis::RedisAddress::parse(&socket.display().to_string()).unwrap();
+    let mut client = redis::RedisConnection::open(&address, Deadline::new(DEADLINE)).unwrap();
     let before = count(&mut m);
     assert_eq!(count(&mut m), before, "its own reading counts");
     for i in 0..500 {
@@ -207,8 +207,8 @@ fn postgres_without_its_own_transactions() {
         );
         assert_eq!(count(&mut m), idle, "its own transactions count");
     }
-    let address = postgres::Address::parse(&dsn).unwrap();
-    let mut client = postgres::Connection::open(&address, Deadline::new(DEADLINE)).unwrap();
+    let address = postgres::PostgresAddress::parse(&dsn).unwrap();
+    let mut client = postgres::PostgresConnection::open(&address, Deadline::new(DEADLINE)).unwrap();
     for _ in 0..200 {
         client.query("SELECT 1", Deadline::new(DEADLINE)).unwrap();
     }
@@ -243,8 +243,8 @@ fn mysql_without_its_own_statements() {
         .read(&AtomicBool::new(false))
         .unwrap_err();
     assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
-    let address = mysql::Address::parse(&url).unwrap();
-    let mut client = mysql::Connection::open(&address, Deadline::new(DEADLINE)).unwrap();
+    let address = mysql::MysqlAddress::parse(&url).unwrap();
+    let mut client = mysql::MysqlConnection::open(&address, Deadline::new(DEADLINE)).unwrap();
     // The failed session ends with a delay, and its end counts.
     eventually(|| {
         let twice = [count(&mut m), count(&mut m)];
@@ -275,8 +275,8 @@ fn mysql_without_its_own_statements() {
 /// A password is checked by each of the server's methods, and never shown.
 fn postgres_logins(folder: &Path) {
     let of = |user: &str| format!("host={} dbname=postgres {user}", folder.display());
-    let address = postgres::Address::parse(&of("user=postgres")).unwrap();
-    let mut client = postgres::Connection::open(&address, Deadline::new(DEADLINE)).unwrap();
+    let address = postgres::PostgresAddress::parse(&of("user=postgres")).unwrap();
+    let mut client = postgres::PostgresConnection::open(&address, Deadline::new(DEADLINE)).unwrap();
     for (kind, way) in [
         ("scram-sha-256", "scram-sha-256"),
         ("md5", "md5"),
@@ -320,7 +320,7 @@ fn postgres_logins(folder: &Path) {
 }
 
 /// Logins of MariaDB: passwords are checked, and never shown.
-fn mysql_logins(client: &mut mysql::Connection, socket: &Path) {
+fn mysql_logins(client: &mut mysql::MysqlConnection, socket: &Path) {
     client
         .query(
             "CREATE USER me@localhost IDENTIFIED BY 'se''cret'",

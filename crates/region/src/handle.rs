@@ -12,7 +12,7 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Range};
 use crate::error::{MemoryError, again};
 use crate::populate;
 use crate::region::{Allocation, Region};
-use crate::steps::Step;
+use crate::ladder_steps::Step;
 
 /// Version of the text format. Changes with every change of the format.
 const VERSION: u32 = 1;
@@ -65,7 +65,7 @@ pub struct Handle {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Description {
+pub(crate) struct RegionDescription {
     pub(crate) ladder: Ladder,
     pub(crate) align: PageSize,
     /// Length, page size and kind of each allocation, in address order.
@@ -81,7 +81,7 @@ pub(crate) struct Lines<'a>(std::str::Lines<'a>);
 
 impl<'a> Lines<'a> {
     /// Returns the lines after the first, which holds `begin` and the version.
-    pub(crate) fn of(
+    pub(crate) fn parse(
         text: &'a str,
         begin: &str,
         version: u32,
@@ -105,7 +105,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-impl Description {
+impl RegionDescription {
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
             "hugeleaf-region {VERSION}\nladder {}\nalign {}\n",
@@ -121,8 +121,8 @@ impl Description {
     }
 
     /// Parses exactly the output of [`Description::text`].
-    pub(crate) fn parse(text: &str) -> Result<Description, MemoryError> {
-        let mut lines = Lines::of(
+    pub(crate) fn parse(text: &str) -> Result<RegionDescription, MemoryError> {
+        let mut lines = Lines::parse(
             text,
             "hugeleaf-region",
             VERSION,
@@ -135,7 +135,7 @@ impl Description {
         for line in lines.0 {
             if line == "end" {
                 return match allocations.is_empty() {
-                    false => Ok(Description {
+                    false => Ok(RegionDescription {
                         ladder,
                         align,
                         allocations,
@@ -277,7 +277,7 @@ impl Region {
             files.push(memory.duplicate(file)?);
         }
         let allocations = self.allocations.iter();
-        let description = Description {
+        let description = RegionDescription {
             ladder: self.ladder.clone(),
             align: self.alignment(),
             allocations: allocations
@@ -310,7 +310,7 @@ impl Region {
 
     /// As [`Region::attach`], with the given system calls, which may be behind a gate.
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
-        let description = Description::parse(&handle.text)?;
+        let description = RegionDescription::parse(&handle.text)?;
         if description.allocations.len() != handle.files.len() {
             return Err(bad(format!(
                 "it has {} extents and {} descriptors",
@@ -425,8 +425,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sample() -> Description {
-        Description {
+    fn sample() -> RegionDescription {
+        RegionDescription {
             ladder: "1G,2M".parse().unwrap(),
             align: "1G".parse().unwrap(),
             allocations: vec![
@@ -439,14 +439,14 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        assert_eq!(Description::parse(&sample().text()).unwrap(), sample());
+        assert_eq!(RegionDescription::parse(&sample().text()).unwrap(), sample());
     }
 
     #[test]
     fn other_versions_and_forgeries_are_told() {
         let text = sample().text();
         let newer = text.replacen("region 1", "region 2", 1);
-        let error = Description::parse(&newer).unwrap_err();
+        let error = RegionDescription::parse(&newer).unwrap_err();
         assert!(error.to_string().contains("version 2"), "{error}");
         for (from, to) in [
             ("end\n", ""),
@@ -463,7 +463,7 @@ mod tests {
         ] {
             let forged = text.replacen(from, to, 1);
             assert!(matches!(
-                Description::parse(&forged),
+                RegionDescription::parse(&forged),
                 Err(MemoryError::BadHandle(_))
             ));
         }
@@ -472,7 +472,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(text in "(?s).{0,200}") {
-            let _ = Description::parse(&text);
+            let _ = RegionDescription::parse(&text);
             let _ = Handle::from_inherited(&text);
         }
 
@@ -480,7 +480,7 @@ mod tests {
         fn nothing_cut_is_taken(cut in 0usize..80) {
             let text = sample().text();
             if let Some(short) = text.get(..cut) {
-                prop_assert!(Description::parse(short).is_err());
+                prop_assert!(RegionDescription::parse(short).is_err());
             }
         }
     }

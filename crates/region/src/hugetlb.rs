@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 use crate::error::MemoryError;
 use crate::extent::FallbackReason;
 use crate::host_memory::HostMemory;
-use crate::populate::{Method, Populator, Stopped};
+use crate::populate::{PopulateMethod, Populator, PopulateError};
 
 pub(crate) struct PoolPages {
     /// File that other processes can map. `None` for private memory, and if there were no pages.
@@ -61,10 +61,10 @@ pub(crate) fn take(
     while pages.get() > 0 {
         let part = pool_file.part(pages)?;
         space.bind(part, nodes)?;
-        match filler.populate(space, part, size, Method::FromPool) {
+        match filler.populate(space, part, size, PopulateMethod::FromPool) {
             Ok(()) => break,
             // All pages are reserved, so a limit on faults or the policy refused one.
-            Err(Stopped::NoPage(_)) => {
+            Err(PopulateError::NoPage(_)) => {
                 short_at_fault = true;
                 pages = pool_file.shrink(pages)?;
             }

@@ -43,7 +43,7 @@ mod options;
 mod populate;
 mod reexports;
 mod region;
-mod steps;
+mod ladder_steps;
 mod thp;
 
 pub use elastic::{

@@ -136,12 +136,12 @@ pub struct Manager {
     granule: Unit,
     unassigned_owner: Component,
     unassigned: Vec<Granule>,
-    parts: Vec<Part>,
+    parts: Vec<ManagedComponent>,
     began: Instant,
     last: Option<Duration>,
 }
 
-struct Part {
+struct ManagedComponent {
     component: Component,
     managed: Box<dyn Managed>,
     /// The component for the policy; its size is that of the granules it owns.
@@ -189,7 +189,7 @@ impl Manager {
         (least, most): (Bytes, Bytes),
         mut managed: Box<dyn Managed>,
     ) -> Result<Component, ElasticError> {
-        let is_taken = |part: &Part| part.balanced.name == name;
+        let is_taken = |part: &ManagedComponent| part.balanced.name == name;
         if name == UNASSIGNED || self.parts.iter().any(is_taken) {
             return Err(ElasticError::NameTaken { name: name.into() });
         }
@@ -198,7 +198,7 @@ impl Manager {
         self.make_room(self.count(least))?;
         let granules = self.elastic.take_many(component, self.count(least))?;
         managed.grow(&granules);
-        self.parts.push(Part {
+        self.parts.push(ManagedComponent {
             component,
             managed,
             balanced: Balanced {
@@ -245,7 +245,7 @@ impl Manager {
 
     /// Frees granules for a new component where possible, from the components that lose least.
     fn make_room(&mut self, granules: usize) -> Result<(), ElasticError> {
-        let loss = |part: &Part| part.balanced.benefit.less.map_or(0.0, |less| less.high());
+        let loss = |part: &ManagedComponent| part.balanced.benefit.less.map_or(0.0, |less| less.high());
         let mut givers: Vec<usize> = (0..self.parts.len()).collect();
         givers.sort_by(|a, b| loss(&self.parts[*a]).total_cmp(&loss(&self.parts[*b])));
         for at in givers {
@@ -340,7 +340,7 @@ impl Manager {
     pub fn start(self, every: Duration) -> std::io::Result<Running> {
         let has_any = !self.parts.is_empty();
         let running = Running {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedManager {
                 manager: Mutex::new((self, None)),
                 stop: Mutex::new(false),
                 stopped: Condvar::new(),
@@ -370,7 +370,7 @@ impl Manager {
 
     fn carry_out(&mut self, one: &Move) -> Result<OrderResult, ElasticError> {
         let order = &one.order;
-        let is_it = |part: &Part| part.balanced.name == order.component;
+        let is_it = |part: &ManagedComponent| part.balanced.name == order.component;
         let Some(at) = self.parts.iter().position(is_it) else {
             let why = "it is not a component of this manager".to_owned();
             return Ok(OrderResult::Refused { why });
@@ -487,13 +487,13 @@ fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
 /// ```
 #[derive(Debug)]
 pub struct Running {
-    shared: Arc<Shared>,
+    shared: Arc<SharedManager>,
     every: Duration,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedManager {
     /// The manager, and the error of its last step.
     manager: Mutex<(Manager, Option<String>)>,
     stop: Mutex<bool>,
@@ -504,7 +504,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedManager {
     /// Performs one step; false if no further step is possible.
     fn step(&self) -> bool {
         let (manager, failed) = &mut *lock(&self.manager);

@@ -20,11 +20,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const TRIES: u32 = 16;
 
 /// Callback for progress: bytes done, bytes in total.
-pub(crate) type Progress<'a> = &'a mut dyn FnMut(Bytes, Bytes);
+pub(crate) type ProgressCallback<'a> = &'a mut dyn FnMut(Bytes, Bytes);
 
 pub(crate) struct Populator<'a> {
     threads: usize,
-    progress: Progress<'a>,
+    progress: ProgressCallback<'a>,
     done: Bytes,
     /// Highest progress reported. Memory that is populated a second time is no progress.
     reported: Bytes,
@@ -32,7 +32,7 @@ pub(crate) struct Populator<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
+pub(crate) enum PopulateMethod {
     Plain,
     /// As `Plain`, from a pool: the host's other memory is not checked.
     FromPool,
@@ -44,18 +44,18 @@ pub(crate) enum Method {
 }
 
 #[derive(Debug)]
-pub(crate) enum Stopped {
+pub(crate) enum PopulateError {
     /// A page was unavailable: the pool, a limit or a node is short.
     NoPage(SysError),
     NoRoom(MemoryError),
     Failed(SysError),
 }
 
-impl From<Stopped> for MemoryError {
-    fn from(stopped: Stopped) -> MemoryError {
+impl From<PopulateError> for MemoryError {
+    fn from(stopped: PopulateError) -> MemoryError {
         match stopped {
-            Stopped::NoPage(error) | Stopped::Failed(error) => MemoryError::Sys(error),
-            Stopped::NoRoom(error) => error,
+            PopulateError::NoPage(error) | PopulateError::Failed(error) => MemoryError::Sys(error),
+            PopulateError::NoRoom(error) => error,
         }
     }
 }
@@ -65,7 +65,7 @@ impl<'a> Populator<'a> {
     pub(crate) fn new(
         threads: Option<usize>,
         total: Bytes,
-        progress: Progress<'a>,
+        progress: ProgressCallback<'a>,
     ) -> Populator<'a> {
         let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Populator {
@@ -84,11 +84,11 @@ impl<'a> Populator<'a> {
         space: &Space,
         part: Range,
         page: PageSize,
-        method: Method,
-    ) -> Result<(), Stopped> {
+        method: PopulateMethod,
+    ) -> Result<(), PopulateError> {
         let chunks: Vec<Range> = part.chunks(self.step(page)).collect();
         let threads = self.threads.min(chunks.len());
-        let work = Work {
+        let work = PopulateJob {
             space,
             method,
             chunks,
@@ -97,9 +97,9 @@ impl<'a> Populator<'a> {
             begun: AtomicU64::new(0),
             filled: AtomicU64::new(0),
         };
-        let mut watch = Watch {
+        let mut watch = PopulateMonitor {
             length: part.len(),
-            from_pool: method == Method::FromPool,
+            from_pool: method == PopulateMethod::FromPool,
             looked: Instant::now(),
         };
         let outcome = match threads {
@@ -125,11 +125,11 @@ impl<'a> Populator<'a> {
         (self.progress)(self.reported, self.total);
     }
 
-    fn populate_inline(&mut self, work: &Work<'_>, watch: &mut Watch) -> Result<(), Stopped> {
+    fn populate_inline(&mut self, work: &PopulateJob<'_>, watch: &mut PopulateMonitor) -> Result<(), PopulateError> {
         while work.populate_next()? {
             if watch.is_due() {
                 self.report(work.filled());
-                watch.check_memory(work).map_err(Stopped::NoRoom)?;
+                watch.check_memory(work).map_err(PopulateError::NoRoom)?;
             }
         }
         Ok(())
@@ -139,9 +139,9 @@ impl<'a> Populator<'a> {
     fn populate_on_helpers(
         &mut self,
         threads: usize,
-        work: &Work<'_>,
-        watch: &mut Watch,
-    ) -> Result<(), Stopped> {
+        work: &PopulateJob<'_>,
+        watch: &mut PopulateMonitor,
+    ) -> Result<(), PopulateError> {
         std::thread::scope(|scope| {
             // Stops the helpers soon if progress panics.
             let _stop = StopAtEnd(&work.stop);
@@ -176,10 +176,10 @@ impl<'a> Populator<'a> {
     /// Waits for the helpers, reports progress, and stops them if the host runs out of memory.
     fn wait(
         &mut self,
-        receiver: &mpsc::Receiver<Result<(), Stopped>>,
-        work: &Work<'_>,
-        watch: &mut Watch,
-    ) -> Result<(), Stopped> {
+        receiver: &mpsc::Receiver<Result<(), PopulateError>>,
+        work: &PopulateJob<'_>,
+        watch: &mut PopulateMonitor,
+    ) -> Result<(), PopulateError> {
         let mut outcome = Ok(());
         loop {
             match receiver.recv_timeout(LOOK_EVERY) {
@@ -189,7 +189,7 @@ impl<'a> Populator<'a> {
             }
             if outcome.is_ok() && watch.is_due() {
                 self.report(work.filled());
-                outcome = watch.check_memory(work).map_err(Stopped::NoRoom);
+                outcome = watch.check_memory(work).map_err(PopulateError::NoRoom);
                 if outcome.is_err() {
                     work.stop.store(true, Ordering::Relaxed);
                 }
@@ -206,18 +206,18 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-struct Watch {
+struct PopulateMonitor {
     length: Bytes,
     from_pool: bool,
     looked: Instant,
 }
 
-impl Watch {
+impl PopulateMonitor {
     fn is_due(&self) -> bool {
         self.looked.elapsed() >= LOOK_EVERY
     }
 
-    fn check_memory(&mut self, work: &Work<'_>) -> Result<(), MemoryError> {
+    fn check_memory(&mut self, work: &PopulateJob<'_>) -> Result<(), MemoryError> {
         self.looked = Instant::now();
         // Begun chunks count as populated: they are in part, and the margin covers the rest.
         let begun = Bytes(work.begun.load(Ordering::Relaxed));
@@ -229,9 +229,9 @@ impl Watch {
     }
 }
 
-struct Work<'a> {
+struct PopulateJob<'a> {
     space: &'a Space,
-    method: Method,
+    method: PopulateMethod,
     chunks: Vec<Range>,
     next: AtomicUsize,
     stop: AtomicBool,
@@ -239,13 +239,13 @@ struct Work<'a> {
     filled: AtomicU64,
 }
 
-impl Work<'_> {
+impl PopulateJob<'_> {
     fn filled(&self) -> Bytes {
         Bytes(self.filled.load(Ordering::Relaxed))
     }
 
     /// Populates the next chunk; false if none is left.
-    fn populate_next(&self) -> Result<bool, Stopped> {
+    fn populate_next(&self) -> Result<bool, PopulateError> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -253,7 +253,7 @@ impl Work<'_> {
             return Ok(false);
         };
         self.begun.fetch_add(chunk.len().get(), Ordering::Relaxed);
-        if let Method::Collapsing { huge, base } = self.method {
+        if let PopulateMethod::Collapsing { huge, base } = self.method {
             collapse_empty(self.space, *chunk, huge, base);
         }
         if let Err(stopped) = populate_chunk(self.space, *chunk) {
@@ -264,23 +264,23 @@ impl Work<'_> {
         Ok(true)
     }
 
-    fn all(&self) -> Result<(), Stopped> {
+    fn all(&self) -> Result<(), PopulateError> {
         while self.populate_next()? {}
         Ok(())
     }
 }
 
 /// Populates a range on this thread; `page` is its page size.
-pub(crate) fn populate_in_steps(space: &Space, part: Range, page: PageSize) -> Result<(), Stopped> {
+pub(crate) fn populate_in_steps(space: &Space, part: Range, page: PageSize) -> Result<(), PopulateError> {
     let step = PageSize::new(IN_FLIGHT_LIMIT).map_or(page, |step| step.max(page));
     part.chunks(step)
         .try_for_each(|chunk| populate_chunk(space, chunk))
 }
 
-fn populate_chunk(space: &Space, chunk: Range) -> Result<(), Stopped> {
+fn populate_chunk(space: &Space, chunk: Range) -> Result<(), PopulateError> {
     populate(space, chunk).map_err(|error| match is_short(&error) {
-        true => Stopped::NoPage(error),
-        false => Stopped::Failed(error),
+        true => PopulateError::NoPage(error),
+        false => PopulateError::Failed(error),
     })
 }
 

@@ -7,8 +7,8 @@ use crate::error::MemoryError;
 use crate::extent::{Extent, FallbackReason};
 use crate::host_memory::HostMemory;
 use crate::options::RegionOptions;
-use crate::populate::{Populator, Progress};
-use crate::steps::{Step, Steps};
+use crate::populate::{Populator, ProgressCallback};
+use crate::ladder_steps::{Step, Steps};
 use crate::{hugetlb, populate, thp};
 
 /// A part of a region that was allocated in one step.
@@ -112,7 +112,7 @@ impl Region {
     /// ```
     pub fn with_progress(
         options: &RegionOptions,
-        progress: Progress<'_>,
+        progress: ProgressCallback<'_>,
     ) -> Result<Region, MemoryError> {
         let room = HostMemory::read()?;
         let steps = Steps::of(&options.ladder, options.sharing, &room.host)?;

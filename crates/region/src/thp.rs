@@ -12,8 +12,8 @@ use crate::error::MemoryError;
 use crate::extent::FallbackReason;
 use crate::host_memory::HostMemory;
 use crate::options::RegionOptions;
-use crate::populate::{Method, Populator};
-use crate::steps::Step;
+use crate::populate::{PopulateMethod, Populator};
+use crate::ladder_steps::Step;
 
 /// Number of attempts for a block that the kernel reports as busy.
 const TRIES: u32 = 16;
@@ -49,12 +49,12 @@ pub(crate) fn take(
     advise(space, part, step)?;
     let way = match step.kind {
         PageKind::Thp if sharing == Sharing::Shared && host.pmd_page.get() == Some(step.size) => {
-            Method::Collapsing {
+            PopulateMethod::Collapsing {
                 huge: step.size,
                 base: host.base_page,
             }
         }
-        _ => Method::Plain,
+        _ => PopulateMethod::Plain,
     };
     filler.populate(space, part, step.size, way)?;
     Ok(file)

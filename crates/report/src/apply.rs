@@ -3,19 +3,19 @@
 
 mod diff;
 mod json;
-mod todo;
+mod manual_steps;
 
 use hugeleaf_host::Fact;
 use hugeleaf_plan::host::{
-    Applied, ApplyOutcome, StepPreview, Obstacle, Place, Shortage, State, StepOutcome, StopReason,
+    Applied, ApplyOutcome, StepPreview, Obstacle, Place, Shortage, StepState, StepOutcome, StopReason,
     UndoOutcome,
 };
 use hugeleaf_units::Bytes;
 
-use crate::page::{Block, Command, Mark, Note, Page, Table, counted, listed};
+use crate::page::{Block, CommandHint, Mark, Note, Page, Table, counted, listed};
 
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
-pub use todo::todo;
+pub use manual_steps::todo;
 
 /// The parts of the request that the answer repeats.
 #[derive(Debug, Clone, Copy)]
@@ -46,16 +46,16 @@ pub fn apply(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> Page {
 }
 
 fn headline(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> (String, Mark) {
-    let count = |test: fn(State) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
-    use State::{Differs, Done, InUse, Short};
+    let count = |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
+    use StepState::{Differs, Done, InUse, Short};
     let made = count(|s| matches!(s, Done | Differs | InUse | Short));
     let parts = counts(
         format!("{} made", counted(made, "step")),
         [
-            (count(|s| s == State::Already), "already set"),
-            (count(|s| s == State::NotReached), "not reached"),
-            (count(|s| s == State::NotApplicable), "not applicable here"),
-            (count(|s| s == State::Restored), "reverted"),
+            (count(|s| s == StepState::Already), "already set"),
+            (count(|s| s == StepState::NotReached), "not reached"),
+            (count(|s| s == StepState::NotApplicable), "not applicable here"),
+            (count(|s| s == StepState::Restored), "reverted"),
         ],
     );
     let (verb, mark) = match &outcome.stopped {
@@ -80,10 +80,10 @@ fn steps(page: &mut Page, steps: &[StepOutcome]) {
     let before = |step: &StepOutcome| step.before.as_ref().map(Place::in_short);
     let now = |step: &StepOutcome| match (&step.after, step.state) {
         (Some(after), _) => Some(after.in_short()),
-        (None, State::Already | State::AsBefore) => before(step),
+        (None, StepState::Already | StepState::AsBefore) => before(step),
         _ => None,
     };
-    let table = Table::of(steps)
+    let table = Table::from_items(steps)
         .left("STATE", |step| step.state.name())
         .right("BEFORE", |step| before(step))
         .right("NOW", |step| now(step))
@@ -160,7 +160,7 @@ fn remedy(short: &Shortage, asked: RequestInfo<'_>) -> String {
 
 pub fn dry_run(looked: &[StepPreview], obstacles: &[Obstacle], asked: RequestInfo<'_>, systemd: bool) -> Page {
     let mut page = Page::new("What apply would change", "");
-    for one in looked.iter().filter(|l| l.state == State::WouldChange) {
+    for one in looked.iter().filter(|l| l.state == StepState::WouldChange) {
         let lines = diff::step(&one.step.path, &one.before, &one.wanted);
         page.add(Block::Lines(lines));
     }
@@ -169,14 +169,14 @@ pub fn dry_run(looked: &[StepPreview], obstacles: &[Obstacle], asked: RequestInf
     }
     let count = |state| looked.iter().filter(|l| l.state == state).count();
     let parts = counts(
-        format!("would make {}", counted(count(State::WouldChange), "step")),
+        format!("would make {}", counted(count(StepState::WouldChange), "step")),
         [
-            (count(State::Already), "already set"),
-            (count(State::NotApplicable), "not applicable here"),
+            (count(StepState::Already), "already set"),
+            (count(StepState::NotApplicable), "not applicable here"),
         ],
     );
     page.add(format!("{parts}; nothing was changed"));
-    let outcomes: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
+    let outcomes: Vec<StepOutcome> = looked.iter().map(StepOutcome::from_preview).collect();
     let todo = todo(&outcomes, systemd);
     let todo = to_do(todo.iter().chain(asked.by_hand));
     let warnings = Note::each("note", asked.warnings);
@@ -209,11 +209,11 @@ pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
         }
         let todo = todo(&outcome.steps, outcome.systemd);
         page.add(to_do(todo.iter()).collect::<Vec<_>>());
-        let is_left = |s: &StepOutcome| s.state == State::ChangedSince;
+        let is_left = |s: &StepOutcome| s.state == StepState::ChangedSince;
         if !dry_run && outcome.steps.iter().any(is_left) {
             let id = outcome.id;
             let next = format!("hugeleaf undo {id} --even-if-changed    # restores these too");
-            page.add(vec![Command::new("next", next)]);
+            page.add(vec![CommandHint::new("next", next)]);
         }
     }
     page
@@ -221,7 +221,7 @@ pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
 
 fn would_undo(step: &StepOutcome) -> Block {
     match (step.state, &step.before, &step.wanted) {
-        (State::WouldChange, Some(now), Some(wanted)) => {
+        (StepState::WouldChange, Some(now), Some(wanted)) => {
             Block::Lines(diff::step(&step.path, now, wanted))
         }
         _ => note_of(step).into(),
@@ -229,18 +229,18 @@ fn would_undo(step: &StepOutcome) -> Block {
 }
 
 fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
-    let count = |test: fn(State) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
+    let count = |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
     let mut parts = counts(
         String::new(),
         [
-            (count(|s| s == State::WouldChange), "would be restored"),
-            (count(|s| s == State::Restored), "restored"),
-            (count(|s| s == State::AsBefore), "already as before"),
-            (count(|s| s == State::ChangedSince), "left alone"),
-            (count(|s| s == State::Busy), "in use"),
-            (count(|s| s == State::InUse), "held by processes"),
-            (count(|s| s == State::Failed), "failed"),
-            (count(|s| s == State::NotReached), "not reached"),
+            (count(|s| s == StepState::WouldChange), "would be restored"),
+            (count(|s| s == StepState::Restored), "restored"),
+            (count(|s| s == StepState::AsBefore), "already as before"),
+            (count(|s| s == StepState::ChangedSince), "left alone"),
+            (count(|s| s == StepState::Busy), "in use"),
+            (count(|s| s == StepState::InUse), "held by processes"),
+            (count(|s| s == StepState::Failed), "failed"),
+            (count(|s| s == StepState::NotReached), "not reached"),
         ],
     );
     if parts.is_empty() {
@@ -262,7 +262,7 @@ pub fn undo_list(all: &[Applied]) -> Page {
     if all.is_empty() {
         page.add("nothing has been applied");
     }
-    let table = Table::of(all)
+    let table = Table::from_items(all)
         .right("ID", |one| one.head.id)
         .left("TIME", |one| one.head.time.clone())
         .left("STATE", |one| standing(one))

@@ -90,7 +90,7 @@ fn worth(seconds: Option<f64>) -> Cell {
 }
 
 fn components(status: &BalanceStatus) -> TableOf<&ComponentStatus> {
-    Table::of(&status.components)
+    Table::from_items(&status.components)
         .left("COMPONENT", |c| c.name.as_str())
         .left("KIND", |c| c.kind.as_str())
         .narrow(Narrow::Drop(2))
@@ -112,7 +112,7 @@ fn components(status: &BalanceStatus) -> TableOf<&ComponentStatus> {
 
 fn operations(status: &BalanceStatus) -> TableOf<&ResizeOperation> {
     let newest = status.view.operations.iter().rev().take(10);
-    Table::of(newest)
+    Table::from_items(newest)
         .left("COMPONENT", |o| o.component.as_str())
         .left("OPER_TYPE", |o| o.kind.name())
         .left("OPER_MODE", |o| o.mode.name())
@@ -180,7 +180,7 @@ pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
 pub(crate) mod tests {
     use super::*;
     use crate::metrics::text;
-    use crate::page::View;
+    use crate::page::TextOptions;
 
     pub(crate) fn status() -> BalanceStatus {
         serde_json::from_str(
@@ -198,7 +198,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_unknown_is_not_nothing() {
-        let page = page(&[status()]).text(View {
+        let page = page(&[status()]).text(TextOptions {
             width: 200,
             colour: false,
             all: true,

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use hugeleaf_proof::Spread;
 use hugeleaf_proof::compare::over;
 use hugeleaf_proof::rows::{
-    Chart as Declared, NotCompared, Pairing, Place, Quantity, Results, Row, TIME, Value,
+    Chart as Declared, NotCompared, Pairing, Parameter, Quantity, Results, Row, TIME, ParameterValue,
 };
 use hugeleaf_proof::stats::Better;
 use hugeleaf_units::{Bytes, time::measured};
 use serde_json::{Map, Value as Json};
 
 use crate::page::{
-    Axis, Block, Cell, Chart, ChartKind, Command, Note, Page, Point, Scale, Section, Series, Table,
+    Axis, Block, Cell, Chart, ChartKind, CommandHint, Note, Page, Point, Scale, Section, Series, Table,
     Unit, ratio, short,
 };
 
@@ -64,15 +64,15 @@ pub(crate) fn circumstances(
     let text = |knob: &Json, field: &str| knob[field].as_str().unwrap_or_default().to_owned();
     let knobs = knobs.into_iter().flatten();
     facts.extend(knobs.map(|knob| (text(knob, "name"), text(knob, "value").into())));
-    let command = (!command.is_empty()).then(|| Command::new("", command.join(" ")));
+    let command = (!command.is_empty()).then(|| CommandHint::new("", command.join(" ")));
     let blocks = vec![facts.into(), Vec::from_iter(command).into()];
     Section::new("Host, settings, command", blocks)
 }
 
 fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     let fact = |(name, value): (&String, &Json)| {
-        let head = Place::text(name, "").head();
-        Some((head, Value::of_json(name, value)?.to_string().into()))
+        let head = Parameter::text(name, "").head();
+        Some((head, ParameterValue::of_json(name, value)?.to_string().into()))
     };
     part.iter().filter_map(fact).collect()
 }
@@ -89,26 +89,26 @@ fn meaning(results: &Results) -> String {
 }
 
 /// Rows at the same named places, such as a mode. Most experiments have one group.
-struct Group<'a> {
-    words: Vec<&'a Place>,
+struct RowGroup<'a> {
+    words: Vec<&'a Parameter>,
     rows: Vec<&'a Row>,
 }
 
-fn is_word(place: &Place) -> bool {
-    matches!(place.value, Value::Text(_))
+fn is_word(place: &Parameter) -> bool {
+    matches!(place.value, ParameterValue::Text(_))
 }
 
-fn numbers(row: &Row) -> Vec<&Place> {
+fn numbers(row: &Row) -> Vec<&Parameter> {
     row.at.iter().filter(|place| !is_word(place)).collect()
 }
 
-fn groups(results: &Results) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+fn groups(results: &Results) -> Vec<RowGroup<'_>> {
+    let mut groups: Vec<RowGroup<'_>> = Vec::new();
     for row in results.rows.iter().filter(|row| !row.samples.is_empty()) {
-        let words: Vec<&Place> = row.at.iter().filter(|place| is_word(place)).collect();
+        let words: Vec<&Parameter> = row.at.iter().filter(|place| is_word(place)).collect();
         match groups.iter_mut().find(|group| group.words == words) {
             Some(group) => group.rows.push(row),
-            None => groups.push(Group {
+            None => groups.push(RowGroup {
                 words,
                 rows: vec![row],
             }),
@@ -117,7 +117,7 @@ fn groups(results: &Results) -> Vec<Group<'_>> {
     groups
 }
 
-impl<'a> Group<'a> {
+impl<'a> RowGroup<'a> {
     fn title(&self, of: &str) -> String {
         let words = self.words.iter().map(|place| place.value.to_string());
         let parts: Vec<String> = words.chain([of.to_owned()]).collect();
@@ -133,15 +133,15 @@ impl<'a> Group<'a> {
         arms.filter(has).collect()
     }
 
-    fn places(&self, quantity: &Quantity) -> Vec<Vec<&'a Place>> {
-        let mut all: Vec<Vec<&Place>> = Vec::new();
+    fn places(&self, quantity: &Quantity) -> Vec<Vec<&'a Parameter>> {
+        let mut all: Vec<Vec<&Parameter>> = Vec::new();
         for row in &self.rows {
             let place = numbers(row);
             if row.quantity.name == quantity.name && !all.contains(&place) {
                 all.push(place);
             }
         }
-        let values = |at: &[&Place]| -> Vec<f64> {
+        let values = |at: &[&Parameter]| -> Vec<f64> {
             at.iter().filter_map(|place| place.value.as_f64()).collect()
         };
         all.sort_by(|a, b| {
@@ -152,7 +152,7 @@ impl<'a> Group<'a> {
         all
     }
 
-    fn row(&self, arm: &str, place: &[&Place], quantity: &Quantity) -> Option<&'a Row> {
+    fn row(&self, arm: &str, place: &[&Parameter], quantity: &Quantity) -> Option<&'a Row> {
         let mut rows = self.rows.iter();
         let is_it =
             |r: &&&Row| r.arm == arm && r.quantity.name == quantity.name && numbers(r) == place;
@@ -186,7 +186,7 @@ impl<'a> Group<'a> {
         named: bool,
         quantities: &[&Quantity],
         arms: &[&str],
-        cell: impl Fn(&str, &[&Place], &Quantity) -> Option<String>,
+        cell: impl Fn(&str, &[&Parameter], &Quantity) -> Option<String>,
     ) -> Table {
         let mut rows = Vec::new();
         for quantity in quantities {
@@ -198,7 +198,7 @@ impl<'a> Group<'a> {
             .map(|row| &row.1)
             .max_by_key(|place| place.len());
         let heads = heads.cloned().unwrap_or_default().into_iter().enumerate();
-        Table::of(rows)
+        Table::from_items(rows)
             .when(named, |table| {
                 table.left("QUANTITY", |(quantity, _)| &quantity.name)
             })
@@ -227,7 +227,7 @@ impl<'a> Group<'a> {
         let arms = self.arms(results, quantity);
         let places = self.places(quantity);
         let first = arms.first().copied().unwrap_or_default();
-        let cell = |arm: &str, place: &[&Place], quantity: &Quantity| {
+        let cell = |arm: &str, place: &[&Parameter], quantity: &Quantity| {
             let held = self.row(first, place, quantity).filter(|_| arm != first);
             cell(held, self.row(arm, place, quantity)?)
         };
@@ -253,13 +253,13 @@ impl<'a> Group<'a> {
         };
         let extents = |arm: &str| {
             let mut layouts = results.layouts.iter();
-            let is_it = |l: &&hugeleaf_proof::rows::Layout| {
+            let is_it = |l: &&hugeleaf_proof::rows::PageLayout| {
                 l.arm == arm && l.at.iter().all(|place| self.words.contains(&place))
             };
             layouts.find(is_it)?.extents_a_block
         };
         let has_extents = arms.iter().any(|arm| extents(arm).is_some());
-        Table::of(&arms)
+        Table::from_items(&arms)
             .left("ARM", |arm| **arm)
             .right(quantity.name.to_uppercase(), |arm| of(arm).and_then(spread))
             .when(arms.len() > 1, |table| {
@@ -364,7 +364,7 @@ impl<'a> Group<'a> {
             let times = samples.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq());
             let points = times.filter_map(|same| {
                 let values: Vec<f64> = same.iter().map(|sample| sample.1).collect();
-                Some(Point::at(same.first()?.0, Spread::of(&values)?.median))
+                Some(Point::at(same.first()?.0, Spread::from_samples(&values)?.median))
             });
             Series::new(*arm, points.collect())
         };
@@ -404,7 +404,7 @@ impl<'a> Group<'a> {
             }
         }
         let x = Axis {
-            name: Place::number(x, 0).head(),
+            name: Parameter::number(x, 0).head(),
             unit: match x.ends_with("_bytes") {
                 true => Unit::Bytes,
                 false => Unit::Number,
@@ -493,11 +493,11 @@ fn baseline_label(results: &Results) -> String {
 /// `chase at 1G: base 312 ns; thp:2M 210 ns, ×0.67 [0.66, 0.68]`.
 pub fn headlines(results: &Results) -> Vec<String> {
     let name = &results.experiment.name;
-    let line = |group: &Group<'_>| {
+    let line = |group: &RowGroup<'_>| {
         let main = results.main()?;
         let (arms, places) = (group.arms(results, main), group.places(main));
-        let own = |arm: &str, place: &[&Place]| group.row(arm, place, main);
-        let count = |place: &[&Place]| arms.iter().filter(|arm| own(arm, place).is_some()).count();
+        let own = |arm: &str, place: &[&Parameter]| group.row(arm, place, main);
+        let count = |place: &[&Parameter]| arms.iter().filter(|arm| own(arm, place).is_some()).count();
         let most = places.iter().map(|place| count(place)).max()?;
         let place = places.iter().rfind(|place| count(place) == most)?;
         let first = arms.iter().find_map(|arm| own(arm, place))?;
@@ -514,7 +514,7 @@ pub fn headlines(results: &Results) -> Vec<String> {
             ))
         };
         let at = place.iter().map(|place| match place.value {
-            Value::Bytes(bytes) => format!(" at {bytes}"),
+            ParameterValue::Bytes(bytes) => format!(" at {bytes}"),
             _ => format!(" with {}", counted(place)),
         });
         let words = group.words.iter().map(|place| format!(", {}", place.value));
@@ -530,7 +530,7 @@ pub fn headlines(results: &Results) -> Vec<String> {
 }
 
 /// Formats a count with its noun: `8 threads`, `1 process`.
-fn counted(place: &Place) -> String {
+fn counted(place: &Parameter) -> String {
     let head = place.head();
     let head = match place.value.to_string() == "1" {
         true if head.ends_with("sses") => head.trim_end_matches("es"),
@@ -651,7 +651,7 @@ pub(crate) fn bytes(value: f64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{View, needs_nothing};
+    use crate::page::{TextOptions, needs_nothing};
     use hugeleaf_proof::rows::{ArmInfo, Sample, Unavailable};
     use std::path::Path;
 
@@ -667,15 +667,15 @@ mod tests {
         for (arm, large) in [("base", 400.0), ("thp:2M", 200.0)] {
             results.arms.push(ArmInfo::named(arm));
             for (size, value) in [(1 << 16, 2.0), (1 << 30, large)] {
-                let at = vec![Place::number("working_set_bytes", size)];
-                let samples = (0..6).map(|round| Sample::of(round, value)).collect();
+                let at = vec![Parameter::number("working_set_bytes", size)];
+                let samples = (0..6).map(|round| Sample::new(round, value)).collect();
                 let read = Quantity::time(READ, "ns").main();
                 results.rows.push(Row {
                     doubtful: arm != "base" && size == 1 << 30,
                     note: (arm != "base").then(|| "<b>".to_owned()),
                     ..Row::new(arm, at.clone(), read, samples)
                 });
-                let misses = vec![Sample::of(0, value * 10.0)];
+                let misses = vec![Sample::new(0, value * 10.0)];
                 results
                     .rows
                     .push(Row::new(arm, at, Quantity::amount("misses", ""), misses));
@@ -703,7 +703,7 @@ mod tests {
 
     #[test]
     fn the_screen_to_the_letter() {
-        let text = page(&example()).text(View::plain(100));
+        let text = page(&example()).text(TextOptions::plain(100));
         let begin = "\
 walk at 1G: base 400 ns; thp:2M 200 ns, ×0.50 [0.50, 0.50]
 reads, a time of one (lower is better); medians ± half of the 95 % interval; × is the ratio to the
@@ -763,7 +763,7 @@ note         thp:2M, 1G: not verified to be on these pages: <b>
         let mut results = example();
         for row in &mut results.rows {
             let size = row.at[0].value.as_f64();
-            row.at = vec![Place::text(
+            row.at = vec![Parameter::text(
                 "mode",
                 if size < Some(1e6) { "small" } else { "large" },
             )];
@@ -773,7 +773,7 @@ note         thp:2M, 1G: not verified to be on these pages: <b>
             bars.clone(),
             bars.over_first().published(&[("elsewhere", 0.7)]),
         ];
-        let text = page(&results).text(View::plain(100));
+        let text = page(&results).text(TextOptions::plain(100));
         for part in [
             "walk, small: base 2.00 ns; thp:2M 2.00 ns, ×1.00 [1.00, 1.00]\nwalk, large: base 400 ns",
             "large: read\n  ARM              READ           OVER BASE\n  base      400 ns ±0 %                   -\n",
@@ -796,7 +796,7 @@ note         thp:2M, 1G: not verified to be on these pages: <b>
         for row in &mut results.rows {
             row.samples.truncate(1);
         }
-        let text = page(&results).text(View::plain(100));
+        let text = page(&results).text(TextOptions::plain(100));
         assert!(
             text.starts_with(
                 "walk at 1G: base 400 ns; thp:2M 200 ns (not compared: too few samples"
@@ -806,7 +806,7 @@ note         thp:2M, 1G: not verified to be on these pages: <b>
         results.rows.clear();
         assert!(
             page(&results)
-                .text(View::plain(80))
+                .text(TextOptions::plain(80))
                 .starts_with("walk: nothing was measured\n")
         );
         needs_nothing(&(whole_page(&results).html() + "currentColor"));
@@ -824,7 +824,7 @@ note         thp:2M, 1G: not verified to be on these pages: <b>
                 let Ok(results) = Results::read(&text) else {
                     continue;
                 };
-                let text = page(&results).text(View::plain(120));
+                let text = page(&results).text(TextOptions::plain(120));
                 let html = whole_page(&results).html();
                 assert!(
                     text.contains("how") && !text.contains("NaN"),
@@ -853,7 +853,7 @@ note         thp:2M, 1G: not verified to be on these pages: <b>
         assert_eq!(value(-4096.0, "bytes"), "-4K");
         assert_eq!(value(467.2, "MiB/s"), "467 MiB/s");
         let names = [("threads", 8), ("threads", 1), ("processes", 1)];
-        let names = names.map(|(name, n)| counted(&Place::number(name, n)));
+        let names = names.map(|(name, n)| counted(&Parameter::number(name, n)));
         assert_eq!(names, ["8 threads", "1 thread", "1 process"]);
     }
 }

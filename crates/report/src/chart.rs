@@ -5,7 +5,7 @@
 
 mod bars;
 mod draw;
-mod plane;
+mod xy;
 mod text;
 
 use maud::{Markup, PreEscaped, html};
@@ -19,7 +19,7 @@ pub use text::text;
 pub fn svg(chart: &Chart) -> Option<String> {
     let drawn = match chart.kind {
         ChartKind::Bars | ChartKind::Stacks => bars::draw(chart)?,
-        ChartKind::Curves | ChartKind::Dots | ChartKind::Layers => plane::draw(chart)?,
+        ChartKind::Curves | ChartKind::Dots | ChartKind::Layers => xy::draw(chart)?,
     };
     Some(drawn.into_string())
 }

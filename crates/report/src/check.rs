@@ -3,11 +3,11 @@
 use hugeleaf_host::system::features::FileSystemCapabilities;
 use hugeleaf_proof::past_gains::{Worth, Worths};
 use hugeleaf_units::Bytes;
-use hugeleaf_verdict::check::{FileSystem, Profile, Row, State};
+use hugeleaf_verdict::check::{FileSystem, Profile, CheckRow, CheckState};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};
-use crate::page::{Cell, Command, Mark, Narrow, Note, Page, Table, fact};
+use crate::page::{Cell, CommandHint, Mark, Narrow, Note, Page, Table, fact};
 
 fn text(worth: &Worth) -> String {
     match (worth.low, worth.high) {
@@ -21,7 +21,7 @@ fn text(worth: &Worth) -> String {
 
 const NOT_MEASURED: &str = "not measured here";
 
-fn worth(row: &Row, measured: &Worths) -> Option<String> {
+fn worth(row: &CheckRow, measured: &Worths) -> Option<String> {
     let arm = row.arm.as_ref()?;
     let Some(all) = measured.get(arm).filter(|all| !all.is_empty()) else {
         return Some(NOT_MEASURED.to_owned());
@@ -36,12 +36,12 @@ fn worth(row: &Row, measured: &Worths) -> Option<String> {
 }
 
 pub fn check(
-    rows: &[Row],
+    rows: &[CheckRow],
     file_systems: &[FileSystem],
     profile: Option<Profile>,
     measured: &Worths,
 ) -> Page {
-    let count = |state: State| rows.iter().filter(|row| row.state == state).count();
+    let count = |state: CheckState| rows.iter().filter(|row| row.state == state).count();
     let who = profile.map_or(String::new(), |profile| format!(" for {}", profile.name()));
     let mut page = Page::new(
         "Check",
@@ -49,11 +49,11 @@ pub fn check(
             "{} features{who}: {} to change, {} to check, {} good, {} absent, {} unknown. Nothing \
              was changed: use hugeleaf plan and apply",
             rows.len(),
-            count(State::Change),
-            count(State::Review),
-            count(State::Good),
-            count(State::Absent),
-            count(State::Unknown)
+            count(CheckState::Change),
+            count(CheckState::Review),
+            count(CheckState::Good),
+            count(CheckState::Absent),
+            count(CheckState::Unknown)
         ),
     );
     let mut areas: Vec<&str> = Vec::new();
@@ -63,8 +63,8 @@ pub fn check(
         }
     }
     for area in areas {
-        let of_area: Vec<&Row> = rows.iter().filter(|row| row.area == area).collect();
-        let table = Table::of(of_area)
+        let of_area: Vec<&CheckRow> = rows.iter().filter(|row| row.area == area).collect();
+        let table = Table::from_items(of_area)
             .left("FEATURE", |row| row.what.as_str())
             .left("STATE", |row| {
                 Cell::from(row.state.name()).marked(mark(row.state))
@@ -79,11 +79,11 @@ pub fn check(
         .filter_map(|row| Some(fact(&row.what, worth(row, measured)?)))
         .collect();
     page.section("MEASURED GAIN OVER BASE PAGES", vec![worths.into()]);
-    let mut wrong: Vec<&Row> = rows
+    let mut wrong: Vec<&CheckRow> = rows
         .iter()
-        .filter(|row| row.why.is_some() && row.state != State::Unknown)
+        .filter(|row| row.why.is_some() && row.state != CheckState::Unknown)
         .collect();
-    wrong.sort_by_key(|row| row.state != State::Change);
+    wrong.sort_by_key(|row| row.state != CheckState::Change);
     let notes: Vec<Note> = wrong.into_iter().map(note).collect();
     page.section("FINDINGS", vec![notes.into()]);
     page
@@ -94,7 +94,7 @@ fn abilities(all: &[FileSystem]) -> Table {
     fn can<T>(one: &FileSystem, of: impl Fn(&FileSystemCapabilities) -> Option<T>) -> Option<T> {
         one.can.known().and_then(of)
     }
-    Table::of(all)
+    Table::from_items(all)
         .left("AT", |one| one.at.as_str())
         .left("TYPE", |one| one.kind.as_str())
         .right("DIO ALIGNMENT", |one| {
@@ -120,32 +120,32 @@ fn by(bytes: u32) -> String {
     }
 }
 
-fn mark(state: State) -> Mark {
+fn mark(state: CheckState) -> Mark {
     match state {
-        State::Change => Mark::Bad,
-        State::Review => Mark::Warn,
-        State::Good => Mark::Good,
-        State::Absent | State::Unknown => Mark::Dim,
+        CheckState::Change => Mark::Bad,
+        CheckState::Review => Mark::Warn,
+        CheckState::Good => Mark::Good,
+        CheckState::Absent | CheckState::Unknown => Mark::Dim,
     }
 }
 
-fn note(row: &Row) -> Note {
+fn note(row: &CheckRow) -> Note {
     let text = format!("{}: {}", row.what, row.why.as_deref().unwrap_or_default());
     let command = row.command.iter();
     Note {
         evidence: Vec::from_iter(row.risk.as_ref().map(|risk| format!("risk: {risk}"))),
-        commands: command.map(|line| Command::new("next", line)).collect(),
+        commands: command.map(|line| CommandHint::new("next", line)).collect(),
         ..Note::marked(row.state.name(), mark(row.state), text)
     }
 }
 
 pub fn check_json(
-    rows: &[Row],
+    rows: &[CheckRow],
     file_systems: &[FileSystem],
     profile: Option<Profile>,
     measured: &Worths,
 ) -> String {
-    let one = |row: &Row| {
+    let one = |row: &CheckRow| {
         let worth = row
             .arm
             .as_ref()

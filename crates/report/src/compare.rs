@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use hugeleaf_proof::compare::{
-    Compared, ComparedRow, ComparedSets, History, HistoryRow, SetRow, Side, Which,
+    Compared, ComparedRow, ComparedSets, SetHistory, HistoryRow, SetRow, Side, Which,
 };
-use hugeleaf_proof::rows::{Kind, Place, Results};
+use hugeleaf_proof::rows::{QuantityKind, Parameter, Results};
 use hugeleaf_proof::stats::{Better, Verdict};
 use serde_json::json;
 
@@ -137,7 +137,7 @@ pub fn sets(compared: &ComparedSets, which: Which) -> Page {
         let unit = if unit == "bytes" { unit } else { "" };
         value.map_or_else(|| "-".to_owned(), |value| self::value(value, unit))
     };
-    let table = Table::of(&compared.rows)
+    let table = Table::from_items(&compared.rows)
         .left("WORKLOAD", |row| row.workload.as_str())
         .left("AT", |row| place(&row.at))
         .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
@@ -166,8 +166,8 @@ fn percent(value: Option<f64>) -> Cell {
     value.map_or_else(|| Cell::from("-"), |p| Cell::from(format!("{p:+.1} %")))
 }
 
-fn place(at: &[Place]) -> String {
-    let one = |place: &Place| format!("{} {}", place.name, place.value.to_json()).replace('"', "");
+fn place(at: &[Parameter]) -> String {
+    let one = |place: &Parameter| format!("{} {}", place.name, place.value.to_json()).replace('"', "");
     at.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
@@ -180,7 +180,7 @@ const fn mark(verdict: Option<Verdict>) -> Mark {
 }
 
 /// Compares many sets: a row for each workload, a column for each set, and a chart for each workload.
-pub fn history(history: &History) -> Page {
+pub fn history(history: &SetHistory) -> Page {
     let (first, last) = (history.sets.first(), history.sets.last());
     let name = |set: Option<&String>| set.cloned().unwrap_or_default();
     let lead = format!(
@@ -191,7 +191,7 @@ pub fn history(history: &History) -> Page {
     let mut page = Page::new("hugeleaf compare", lead);
     let others = history.sets.get(1..).unwrap_or_default().iter().enumerate();
     let point = |row: &HistoryRow, set: usize| row.points.get(set).cloned().flatten();
-    let table = Table::of(&history.rows)
+    let table = Table::from_items(&history.rows)
         .left("WORKLOAD", |row| row.workload.as_str())
         .left("AT", |row| place(&row.at))
         .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
@@ -219,7 +219,7 @@ pub fn history(history: &History) -> Page {
 }
 
 /// Returns a chart for each workload, with a curve for each arm and place. Intervals are relative to the first set.
-fn of_workloads(history: &History) -> Vec<Chart> {
+fn of_workloads(history: &SetHistory) -> Vec<Chart> {
     let mut names: Vec<&str> = (history.rows.iter())
         .map(|row| row.workload.as_str())
         .collect();
@@ -268,7 +268,7 @@ fn of_workloads(history: &History) -> Vec<Chart> {
     names.iter().map(chart).collect()
 }
 
-pub fn history_json(history: &History) -> String {
+pub fn history_json(history: &SetHistory) -> String {
     answer(history)
 }
 
@@ -305,7 +305,7 @@ fn shown(rows: &[ComparedRow], all: bool) -> Vec<&ComparedRow> {
     rows.iter().filter(is_shown).collect()
 }
 
-fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Place> {
+fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Parameter> {
     let mut seen = HashSet::new();
     let places = rows.iter().flat_map(|row| &row.at);
     places.filter(|place| seen.insert(&place.name)).collect()
@@ -313,12 +313,12 @@ fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Place> {
 
 fn table<'a>(rows: &[&'a ComparedRow]) -> TableOf<&'a ComparedRow> {
     let has_arm = rows.iter().any(|row| row.arm.is_some());
-    let at = |row: &ComparedRow, known: &Place| {
+    let at = |row: &ComparedRow, known: &Parameter| {
         let mut places = row.at.iter();
         let place = places.find(|place| place.name == known.name);
         place.map_or_else(String::new, |place| place.value.to_string())
     };
-    Table::of(rows.iter().copied())
+    Table::from_items(rows.iter().copied())
         .when(has_arm, |table| {
             table.left("ARM", |row| row.arm.clone().unwrap_or_default())
         })
@@ -385,8 +385,8 @@ fn word(row: &ComparedRow) -> &'static str {
         (None, _) => "only in B",
         (Some(Verdict::Same), _) => "equal",
         (Some(Verdict::Unclear), _) => "unclear",
-        (Some(Verdict::Faster), Kind::Speed) => "faster",
-        (Some(Verdict::Slower), Kind::Speed) => "slower",
+        (Some(Verdict::Faster), QuantityKind::Speed) => "faster",
+        (Some(Verdict::Slower), QuantityKind::Speed) => "slower",
         (Some(_), _) if went_up => "more",
         (Some(_), _) => "less",
     }

@@ -1,8 +1,8 @@
 //! `hugeleaf guard`: its status, its log and one pass, as screens and as the served page.
 
 use hugeleaf_guard::one_shot::Pass;
-use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, Status};
-use hugeleaf_guard::{Action, Entry, Proof, TreeState};
+use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, GuardStatus};
+use hugeleaf_guard::{Action, LogEntry, Proof, TreeState};
 
 use hugeleaf_units::time::{measured, format_elapsed};
 
@@ -16,7 +16,7 @@ mod web;
 pub use metrics::metrics;
 pub use web::answer;
 
-pub fn status(status: &Status) -> Page {
+pub fn status(status: &GuardStatus) -> Page {
     let mut page = Page::new("hugeleaf guard", lead(status));
     let is_good = status.problems.is_empty() && status.pools.findings.is_empty();
     page.mark = match (is_good, status.paused_since.is_some()) {
@@ -33,7 +33,7 @@ pub fn status(status: &Status) -> Page {
     page
 }
 
-fn lead(status: &Status) -> String {
+fn lead(status: &GuardStatus) -> String {
     let kept = status.count(TreeState::Managed) + status.count(TreeState::Testing);
     let would = status.count(TreeState::Candidate);
     let what = match (&status.paused_since, status.acts) {
@@ -72,7 +72,7 @@ fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
 
 /// Builds a row for each process tree; the status lists most base-page memory first.
 fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
-    Table::of(all)
+    Table::from_items(all)
         .left("STATE", |p| stand(p))
         .right("PID", |p| Value::Text(p.pid.to_string()))
         .left("NAME", |p| p.name.as_str())
@@ -121,7 +121,7 @@ fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
             TreeState::AlreadyHuge | TreeState::Managed
         )
     });
-    let table = Table::of(said)
+    let table = Table::from_items(said)
         .right("PID", |p| Value::Text(p.pid.to_string()))
         .left("NAME", |p| p.name.as_str())
         .left("RULE", |p| {
@@ -144,7 +144,7 @@ const fn action(action: Action) -> &'static str {
     }
 }
 
-fn counts(status: &Status) -> Vec<(String, Cell)> {
+fn counts(status: &GuardStatus) -> Vec<(String, Cell)> {
     let counts = &status.counts;
     let moves = format!(
         "{} ({} in all); {} demotions; {} incomplete",
@@ -168,7 +168,7 @@ fn counts(status: &Status) -> Vec<(String, Cell)> {
     ]
 }
 
-fn itself(status: &Status) -> Vec<(String, Cell)> {
+fn itself(status: &GuardStatus) -> Vec<(String, Cell)> {
     let cost = &status.cost;
     let rules = match status.files.len() {
         0 => "none: all processes are watched".to_owned(),
@@ -206,7 +206,7 @@ fn itself(status: &Status) -> Vec<(String, Cell)> {
     ]
 }
 
-pub fn log(entries: &[Entry]) -> Page {
+pub fn log(entries: &[LogEntry]) -> Page {
     let mut page = Page::new("hugeleaf guard log", "");
     match entries.is_empty() {
         true => page.lead = "No decisions yet.".into(),
@@ -217,8 +217,8 @@ pub fn log(entries: &[Entry]) -> Page {
     page
 }
 
-fn entries_table(entries: &[Entry]) -> TableOf<&Entry> {
-    Table::of(entries)
+fn entries_table(entries: &[LogEntry]) -> TableOf<&LogEntry> {
+    Table::from_items(entries)
         .left("TIME", |e| e.at.as_str())
         .left("EVENT", |e| what(e))
         .right("PID", |e| e.pid.map(|pid| Value::Text(pid.to_string())))
@@ -229,7 +229,7 @@ fn entries_table(entries: &[Entry]) -> TableOf<&Entry> {
         .narrow(Narrow::Wrap)
 }
 
-fn what(entry: &Entry) -> Cell {
+fn what(entry: &LogEntry) -> Cell {
     let mark = match entry.what.as_str() {
         "failed" | "problem" => Mark::Warn,
         "promoted" | "tested" | "resolved" | "balanced" => Mark::Good,

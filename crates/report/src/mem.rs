@@ -9,7 +9,7 @@ use hugeleaf_host::{
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_verdict::roles::{RoleState, program, role_of};
-use hugeleaf_verdict::why::{Account, Verdict};
+use hugeleaf_verdict::why::{SegmentAccount, Verdict};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
@@ -28,7 +28,7 @@ pub struct Mem<'a> {
     /// True if targets were named: then segments are shown, and totals cover the targets only.
     pub targeted: bool,
     /// For each of `processes`, the verdicts on its ranges; empty unless requested.
-    pub accounts: &'a [Vec<Account>],
+    pub accounts: &'a [Vec<SegmentAccount>],
     /// For each of `processes`, its roles if `hugeleaf run` started it; empty otherwise.
     pub roles: &'a [Vec<RoleState>],
 }
@@ -135,7 +135,7 @@ impl Mem<'_> {
         let units = rows.iter().any(|row| row.first.unit.is_some());
         let rest = rows.get(ROWS..).unwrap_or_default();
         let base: Bytes = rest.iter().map(Ranked::on_base).sum();
-        let table = Table::of(rows)
+        let table = Table::from_items(rows)
             .right("PID", |row| row.first.pid)
             .left("NAME", Ranked::name)
             .when(units, |t| t.left("UNIT", |row| row.first.unit.clone()))
@@ -168,7 +168,7 @@ impl Mem<'_> {
             0 => Cell::default(),
             n => format!("{n} of {}", o.attached.len()).into(),
         };
-        let table = Table::of(shared)
+        let table = Table::from_items(shared)
             .left("SHARED OBJECT", |o| &o.name)
             .right("ATTACHED", |o| o.attached.len());
         let table = by_size(table, self.host, |o| Some(&o.by_page_size))
@@ -179,13 +179,13 @@ impl Mem<'_> {
         vec![table.into(), remarks.into()]
     }
 
-    fn segments<'a>(&self, p: &'a Process, all: bool) -> TableOf<Row<'a>> {
+    fn segments<'a>(&self, p: &'a Process, all: bool) -> TableOf<MemoryRow<'a>> {
         // The name is the last left-aligned column, which is cut on a narrow screen.
-        let table = Table::of(rows_of(self.host, p, all))
+        let table = Table::from_items(rows_of(self.host, p, all))
             .left("ROLE", |r| r.role.name())
             .left("ADDRESS", |r| r.own(|s| format!("{:x}", s.range.start())))
             .left("ASKED", |r| r.own(requested))
-            .left("NAME", Row::name)
+            .left("NAME", MemoryRow::name)
             .right("RESIDENT", |r| {
                 Cell::some_bytes(r.held.iter().map(|h| h.bytes).sum())
             });
@@ -198,7 +198,7 @@ impl Mem<'_> {
     }
 
     fn under_run(&self, i: usize, p: &Process) -> Vec<Block> {
-        match (&p.run, of(self.roles, i)) {
+        match (&p.run, slice_at(self.roles, i)) {
             (Fact::Unreadable(error), _) => {
                 let text = "under hugeleaf run, with settings that cannot be read";
                 vec![format!("{text}: {error}").into()]
@@ -224,7 +224,7 @@ impl Mem<'_> {
         let mut parts = text.split(SEGMENTS_TEXT);
         let mut out = parts.next().unwrap_or_default().to_owned();
         for (i, (part, process)) in parts.zip(self.processes).enumerate() {
-            write_segments(&mut out, process, of(self.accounts, i));
+            write_segments(&mut out, process, slice_at(self.accounts, i));
             out += part;
         }
         out
@@ -247,7 +247,7 @@ impl Mem<'_> {
         if !self.targeted {
             return about;
         }
-        let roles = of(self.roles, i);
+        let roles = slice_at(self.roles, i);
         let looked_at = json!({
             "pss_bytes": p.pss,
             "segments": SEGMENTS,
@@ -269,7 +269,7 @@ struct Ranked<'a> {
 }
 
 impl<'a> Ranked<'a> {
-    fn of(processes: &[&'a Process], shared: &[SharedObject]) -> Option<Ranked<'a>> {
+    fn new(processes: &[&'a Process], shared: &[SharedObject]) -> Option<Ranked<'a>> {
         let first = *processes.iter().min_by_key(|p| p.pid)?;
         let memory = match (processes.len(), held(first)) {
             (1, memory) => memory.map(<[PageUsage]>::to_vec),
@@ -313,13 +313,13 @@ fn ranked<'a>(processes: &'a [Process], shared: &[SharedObject], all: bool) -> V
     }
     let rows = groups.into_values();
     let mut rows: Vec<Ranked<'a>> = rows
-        .filter_map(|group| Ranked::of(&group, shared))
+        .filter_map(|group| Ranked::new(&group, shared))
         .collect();
     rows.sort_by_key(|row| (Reverse(row.on_base()), row.first.pid));
     rows
 }
 
-fn of<T>(all: &[Vec<T>], i: usize) -> &[T] {
+fn slice_at<T>(all: &[Vec<T>], i: usize) -> &[T] {
     all.get(i).map_or(&[], Vec::as_slice)
 }
 
@@ -379,20 +379,20 @@ fn remarks(object: &SharedObject) -> Vec<String> {
 }
 
 /// A row of a process's table: a segment, or the small segments of a role.
-struct Row<'a> {
+struct MemoryRow<'a> {
     role: Role,
     segments: Vec<&'a Segment>,
     is_one: bool,
     held: Vec<PageUsage>,
 }
 
-impl<'a> Row<'a> {
-    fn new(role: Role, segments: Vec<&'a Segment>, is_one: bool) -> Row<'a> {
+impl<'a> MemoryRow<'a> {
+    fn new(role: Role, segments: Vec<&'a Segment>, is_one: bool) -> MemoryRow<'a> {
         let mut held = Vec::new();
         for on in segments.iter().flat_map(|s| &s.by_page_size) {
             PageUsage::add(&mut held, on.size, on.kind, on.bytes);
         }
-        Row {
+        MemoryRow {
             role,
             segments,
             is_one,
@@ -420,7 +420,7 @@ impl<'a> Row<'a> {
 
 /// Returns the segments that could hold a huge page, largest first, then a row for each role with the others.
 /// `all` lists every segment.
-fn rows_of<'a>(host: &Host, p: &'a Process, all: bool) -> Vec<Row<'a>> {
+fn rows_of<'a>(host: &Host, p: &'a Process, all: bool) -> Vec<MemoryRow<'a>> {
     let smallest = host.pmd_page.get().unwrap_or(host.base_page).bytes();
     let size = |s: &Segment| s.resident + s.swapped;
     let segments = p.segments.iter().filter(|s| !size(s).is_zero());
@@ -431,10 +431,10 @@ fn rows_of<'a>(host: &Host, p: &'a Process, all: bool) -> Vec<Row<'a>> {
     for segment in small {
         roles.entry(segment.role).or_default().push(segment);
     }
-    let large = large.into_iter().map(|s| Row::new(s.role, vec![s], true));
+    let large = large.into_iter().map(|s| MemoryRow::new(s.role, vec![s], true));
     let small = roles
         .into_iter()
-        .map(|(role, all)| Row::new(role, all, false));
+        .map(|(role, all)| MemoryRow::new(role, all, false));
     large.chain(small).collect()
 }
 
@@ -478,7 +478,7 @@ fn run_answer(p: &Process, settings: &RunSettings) -> Json {
 const SEGMENTS: &str = "\0";
 const SEGMENTS_TEXT: &str = "\"\\u0000\"";
 
-fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
+fn write_segments(out: &mut String, p: &Process, accounts: &[SegmentAccount]) {
     const INDENT: &str = "\n        ";
     let program = program(p);
     *out += "[";
@@ -595,7 +595,7 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
 
 pub fn global_page(host: &Host) -> Page {
     let mut page = Page::new("Memory by page size", "");
-    let table = Table::of(global(host))
+    let table = Table::from_items(global(host))
         .right("PAGE SIZE", |row| row.size)
         .left("KIND", |row| row.kind)
         .right("POOL", |row| row.pool)

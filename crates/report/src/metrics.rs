@@ -89,7 +89,7 @@ impl Family {
     }
 
     #[must_use]
-    pub fn of<const N: usize>(
+    pub fn with_sample<const N: usize>(
         mut self,
         labels: [(&'static str, &str); N],
         value: impl Into<Number>,
@@ -191,7 +191,7 @@ mod tests {
             .add([("unit", "x")], f64::NAN);
         vec![
             by_unit,
-            Family::counter("b_moves", "Moves").of([], 3.0),
+            Family::counter("b_moves", "Moves").with_sample([], 3.0),
             Family::gauge("c", "Nothing"),
         ]
     }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn of_one(name: &str) -> Vec<Family> {
-        vec![Family::gauge("a", "One").of([("unit", name)], 1)]
+        vec![Family::gauge("a", "One").with_sample([("unit", name)], 1)]
     }
 
     fn name() -> impl Strategy<Value = String> {

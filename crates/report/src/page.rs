@@ -25,7 +25,7 @@ pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Uni
 pub(crate) use html::needs_nothing;
 pub use number::{counted, listed};
 pub(crate) use number::{number, ratio, short, thousands};
-pub use text::{Paint, PaintedLine, View, bar_of};
+pub use text::{Paint, PaintedLine, TextOptions, bar_of};
 
 /// The output of a command. Names are unescaped: a renderer escapes what its reader would interpret.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -54,7 +54,7 @@ pub enum Block {
     Flames(Flames),
     Notes(Vec<Note>),
     /// Commands to type next, never wrapped.
-    Commands(Vec<Command>),
+    Commands(Vec<CommandHint>),
     /// Lines of a file or of a diff, unchanged; lines with a leading `+` or `-` are painted.
     Lines(Vec<String>),
 }
@@ -73,11 +73,11 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// The rows; a missing cell is empty.
     pub rows: Vec<Vec<Cell>>,
-    pub limit: Option<Limit>,
+    pub limit: Option<RowLimit>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Limit {
+pub struct RowLimit {
     pub rows: usize,
     /// A remark on the hidden rows, such as `that hold 2G on base pages between them`; may be empty.
     pub others: String,
@@ -121,7 +121,7 @@ pub struct Bar {
     pub name: Cell,
     /// Explanation; may be empty.
     pub text: String,
-    pub commands: Vec<Command>,
+    pub commands: Vec<CommandHint>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -131,11 +131,11 @@ pub struct Note {
     pub text: String,
     /// Evidence, one item a line.
     pub evidence: Vec<String>,
-    pub commands: Vec<Command>,
+    pub commands: Vec<CommandHint>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Command {
+pub struct CommandHint {
     /// Purpose of the command, such as `next`; may be empty.
     pub label: String,
     pub line: String,
@@ -239,7 +239,7 @@ impl Block {
 
 impl Table {
     /// Starts a table with one row for each of `items`; columns follow.
-    pub fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
+    pub fn from_items<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
         let items: Vec<T> = items.into_iter().collect();
         let rows = vec![Vec::new(); items.len()];
         TableOf {
@@ -258,7 +258,7 @@ impl Table {
         others: impl Into<String>,
         all: impl Into<String>,
     ) -> Table {
-        self.limit = Some(Limit {
+        self.limit = Some(RowLimit {
             rows,
             others: others.into(),
             all: all.into(),
@@ -370,20 +370,20 @@ impl Note {
 
     #[must_use]
     pub fn run(mut self, label: impl Into<String>, line: impl Into<String>) -> Note {
-        self.commands.push(Command::new(label, line));
+        self.commands.push(CommandHint::new(label, line));
         self
     }
 
     #[must_use]
-    pub fn then(mut self, command: Command) -> Note {
+    pub fn then(mut self, command: CommandHint) -> Note {
         self.commands.push(command);
         self
     }
 }
 
-impl Command {
-    pub fn new(label: impl Into<String>, line: impl Into<String>) -> Command {
-        Command {
+impl CommandHint {
+    pub fn new(label: impl Into<String>, line: impl Into<String>) -> CommandHint {
+        CommandHint {
             label: label.into(),
             line: line.into(),
             note: String::new(),
@@ -392,7 +392,7 @@ impl Command {
 
     /// Adds the risk of the command to its note, if there is one.
     #[must_use]
-    pub fn at_risk(mut self, risk: Option<String>) -> Command {
+    pub fn at_risk(mut self, risk: Option<String>) -> CommandHint {
         if let Some(risk) = risk {
             let end = if self.note.is_empty() { "" } else { "; " };
             self.note = format!("{}{end}risk: {risk}", self.note);
@@ -401,7 +401,7 @@ impl Command {
     }
 
     #[must_use]
-    pub fn noted(mut self, note: impl Into<String>) -> Command {
+    pub fn noted(mut self, note: impl Into<String>) -> CommandHint {
         self.note = note.into();
         self
     }
@@ -444,5 +444,5 @@ blocks! {
     Chart => Chart,
     Flames => Flames,
     Vec<Note> => Notes,
-    Vec<Command> => Commands,
+    Vec<CommandHint> => Commands,
 }

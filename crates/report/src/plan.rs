@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};
 use crate::page::{
-    Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf, counted, listed,
+    Block, Cell, CommandHint, Mark, Note, Page, Section, Table, TableOf, counted, listed,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -59,14 +59,14 @@ impl Planned<'_> {
         }
         match self.written {
             Some(file) => {
-                let next = Command::new("preview", dry_run(file));
+                let next = CommandHint::new("preview", dry_run(file));
                 vec![format!("Written to {file}.").into(), vec![next].into()]
             }
             None => {
                 let text = "Nothing was written or changed. To write the plan, add --output FILE.";
                 vec![
                     text.into(),
-                    vec![Command::new("then", dry_run("FILE"))].into(),
+                    vec![CommandHint::new("then", dry_run("FILE"))].into(),
                 ]
             }
         }
@@ -131,7 +131,7 @@ fn pools(plan: &Plan) -> TableOf<&PoolPlan> {
     // Columns that are empty for most plans.
     let some = |of: fn(&PoolPlan) -> Pages| plan.pools.iter().any(|pool| of(pool).get() > 0);
     let unknown = || Cell::from("?");
-    Table::of(&plan.pools)
+    Table::from_items(&plan.pools)
         .right("SIZE", |p| p.page)
         .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
         .right("BEFORE", |p| p.was.map_or_else(unknown, Cell::from))
@@ -147,7 +147,7 @@ fn pools(plan: &Plan) -> TableOf<&PoolPlan> {
 
 fn base(plan: &Plan) -> Vec<Block> {
     let left = |plan: &Plan| plan.left().map_or("none".into(), Cell::from);
-    let table = Table::of([plan])
+    let table = Table::from_items([plan])
         .right("MEMORY", |plan| plan.host.memory)
         .right("IN POOLS", |plan| plan.in_pools())
         .right("USED", |plan| plan.base.used - plan.base.moves)
@@ -201,7 +201,7 @@ fn lacks(plan: &Plan) -> Vec<Right<'_>> {
 fn rights(plan: &Plan) -> Vec<Note> {
     let mut notes: Vec<Note> = Vec::new();
     for right in lacks(plan) {
-        let change = Command::new("change", &right.change);
+        let change = CommandHint::new("change", &right.change);
         match notes.last_mut().filter(|last| last.text == right.lacks) {
             Some(last) => last.commands.push(change),
             None => notes.push(Note {
@@ -226,7 +226,7 @@ fn step(looked: &StepPreview) -> Block {
     };
     let lines = lines.lines().filter(|line| !line.starts_with('#'));
     let place = Note {
-        commands: lines.map(|line| Command::new("", line)).collect(),
+        commands: lines.map(|line| CommandHint::new("", line)).collect(),
         ..Note::new("in", step.path.display().to_string())
     };
     let needs = needs(&step.needs).map(|needed| Note::new("needs", needed));
@@ -267,7 +267,7 @@ fn step_answer(looked: &StepPreview) -> Json {
     let step = StepOutcome {
         after: Some(looked.wanted.clone()),
         needs: Needs::Nothing,
-        ..StepOutcome::of(looked)
+        ..StepOutcome::from_preview(looked)
     };
     merge_fields(step, json!({ "needs": needs(&looked.step.needs) }))
 }

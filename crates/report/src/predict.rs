@@ -8,7 +8,7 @@ use hugeleaf_verdict::predict::{Method, NoPrediction, Predicted, ReadLatency, Ob
 use serde_json::json;
 
 use crate::json::answer;
-use crate::page::{Block, Cell, Command, Page};
+use crate::page::{Block, Cell, CommandHint, Page};
 
 pub struct Prediction<'a> {
     /// The target as it was typed.
@@ -92,13 +92,13 @@ impl Prediction<'_> {
         facts
     }
 
-    fn commands(&self) -> Vec<Command> {
+    fn commands(&self) -> Vec<CommandHint> {
         let target = match self.processes {
             [one] => one.pid.to_string(),
             _ => shell_word(self.target),
         };
-        let why = Command::new("why", format!("hugeleaf why {target}"));
-        let prove = Command::new("prove", format!("hugeleaf prove {target} --metric cpi"));
+        let why = CommandHint::new("why", format!("hugeleaf why {target}"));
+        let prove = CommandHint::new("prove", format!("hugeleaf prove {target} --metric cpi"));
         vec![
             why.noted("why memory is not on huge pages"),
             prove.noted("or a metric of the server: hugeleaf prove --help"),

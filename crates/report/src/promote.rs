@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 
 use hugeleaf_host::{Host, Role};
 use hugeleaf_mover::{
-    Ended, Method, NoZeros, Outcome, Pace, Part, ProcessOutcome, Reason, Stalls, StoppedBy,
+    ProcessEnd, Method, NoZeros, Outcome, Pace, BytesByReason, ProcessOutcome, Reason, Stalls, StoppedBy,
 };
 use hugeleaf_units::Bytes;
 use hugeleaf_units::time::{measured, format_elapsed};
-use hugeleaf_verdict::advice::{self, Next, risks};
+use hugeleaf_verdict::advice::{self, ScreenCommand, risks};
 use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::growth::{self, Holes};
 use hugeleaf_verdict::unaligned_ends::{Ends, ends};
 use serde_json::json;
 
 use crate::json::{answer, merge_fields};
-use crate::page::{Cell, Command, Mark, Note, Page, Table, TableOf, listed, thousands};
+use crate::page::{Cell, CommandHint, Mark, Note, Page, Table, TableOf, listed, thousands};
 
 pub use hugeleaf_verdict::advice::Scheduler;
 
@@ -46,7 +46,7 @@ impl Direction {
 pub const ALL: &str = "--all ";
 
 #[derive(Debug, Clone)]
-pub struct Request<'a> {
+pub struct PromoteRequest<'a> {
     pub direction: Direction,
     /// The targets as typed, joined by spaces, after [`ALL`] if needed.
     pub targets: &'a str,
@@ -62,12 +62,12 @@ pub struct Commands {
     scheduler: Scheduler,
     /// The smaller THP size for the ends of mappings, if the host has one.
     ends: Option<Ends>,
-    compact: Next,
-    shmem_at_boot: Next,
+    compact: ScreenCommand,
+    shmem_at_boot: ScreenCommand,
 }
 
 impl Commands {
-    pub fn of(host: &Host, program: String, scheduler: Scheduler) -> Commands {
+    pub fn new(host: &Host, program: String, scheduler: Scheduler) -> Commands {
         Commands {
             program,
             scheduler,
@@ -78,7 +78,7 @@ impl Commands {
     }
 }
 
-pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
+pub fn page(outcome: &Outcome, request: &PromoteRequest<'_>) -> Page {
     let title = format!("hugeleaf {}", request.direction.verb());
     let mut page = Page::new(title, headline(outcome, request));
     page.mark = match outcome.is_complete() {
@@ -107,7 +107,7 @@ pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
     page
 }
 
-fn headline(outcome: &Outcome, request: &Request<'_>) -> String {
+fn headline(outcome: &Outcome, request: &PromoteRequest<'_>) -> String {
     let (asked, done) = (outcome.requested(), outcome.done());
     let (verb, past) = (request.direction.verb(), request.direction.past());
     if outcome.dry_run && !asked.is_zero() {
@@ -125,7 +125,7 @@ fn headline(outcome: &Outcome, request: &Request<'_>) -> String {
     }
 }
 
-fn processes<'a>(outcome: &'a Outcome, request: &Request<'_>) -> TableOf<&'a ProcessOutcome> {
+fn processes<'a>(outcome: &'a Outcome, request: &PromoteRequest<'_>) -> TableOf<&'a ProcessOutcome> {
     let already = match request.direction {
         Direction::Promote => "HUGE BEFORE",
         Direction::Demote => "BASE BEFORE",
@@ -135,7 +135,7 @@ fn processes<'a>(outcome: &'a Outcome, request: &Request<'_>) -> TableOf<&'a Pro
         Some(after) => format!("{before} → {after}"),
         None => format!("{before} → gone"),
     };
-    Table::of(&outcome.processes)
+    Table::from_items(&outcome.processes)
         .right("PID", |p| p.pid)
         .left("NAME", |p| &p.name)
         .right(already, |p| p.already)
@@ -156,7 +156,7 @@ fn processes<'a>(outcome: &'a Outcome, request: &Request<'_>) -> TableOf<&'a Pro
         })
 }
 
-fn facts(outcome: &Outcome, request: &Request<'_>) -> Vec<(String, Cell)> {
+fn facts(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<(String, Cell)> {
     let (grown, done) = (outcome.totals.grown, outcome.done());
     let added = request.direction == Direction::Promote && !grown.is_zero();
     let added = added.then(|| format!("{grown} of new memory, to fill partly resident blocks"));
@@ -219,7 +219,7 @@ fn split_for_others(outcome: &Outcome) -> Option<String> {
 }
 
 /// Returns other effects of splitting: dropped zero pages and unmapped memory, and their outcome.
-fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<String>); 3] {
+fn zeros(outcome: &Outcome, request: &PromoteRequest<'_>) -> [(&'static str, Option<String>); 3] {
     let back = sum(outcome, |p| p.zeros_restored);
     let gone = sum(outcome, |p| p.zeros_lost);
     let unmapped = sum(outcome, |p| p.unmapped);
@@ -263,10 +263,10 @@ fn no_zeros(why: NoZeros) -> String {
 type AllHoles = BTreeMap<eligible::Reason, Holes>;
 
 /// Returns notes on the reasons, largest first.
-fn reasons(parts: &[Part], holes: &AllHoles, request: &Request<'_>) -> Vec<Note> {
+fn reasons(parts: &[BytesByReason], holes: &AllHoles, request: &PromoteRequest<'_>) -> Vec<Note> {
     let mut parts = parts.to_vec();
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
-    let note = |part: &Part| {
+    let note = |part: &BytesByReason| {
         let note = Note::new(part.bytes, part.reason.to_string());
         match remedy(part.reason, holes, request) {
             Some(next) => note.then(advised("next", next)),
@@ -279,8 +279,8 @@ fn reasons(parts: &[Part], holes: &AllHoles, request: &Request<'_>) -> Vec<Note>
 fn about_processes(outcome: &Outcome) -> Vec<Note> {
     let ended = outcome.processes.iter().filter_map(|p| {
         let how = match p.ended? {
-            Ended::Exited => "exited meanwhile: its memory is gone",
-            Ended::Replaced => "executed another program (execve): skipped since then",
+            ProcessEnd::Exited => "exited meanwhile: its memory is gone",
+            ProcessEnd::Replaced => "executed another program (execve): skipped since then",
         };
         Some(format!("process {} ({}) {how}", p.pid, p.name))
     });
@@ -305,12 +305,12 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
         .collect()
 }
 
-fn advised(label: &str, next: Next) -> Command {
+fn advised(label: &str, next: ScreenCommand) -> CommandHint {
     let risk = risks(&next.changes);
-    Command::new(label, next.command).at_risk(risk)
+    CommandHint::new(label, next.command).at_risk(risk)
 }
 
-fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<Next> {
+fn remedy(reason: Reason, holes: &AllHoles, request: &PromoteRequest<'_>) -> Option<ScreenCommand> {
     use eligible::Reason::{CopyOnWrite, ProcessDisabled, TooSmall};
     use eligible::Remedy::{Change, PromoteAndGrow};
     let targets = request.targets;
@@ -344,19 +344,19 @@ fn remedy(reason: Reason, holes: &AllHoles, request: &Request<'_>) -> Option<Nex
             format!("hugeleaf {verb} {targets}    # when memory is free again").into()
         }
         Reason::NoContiguousMemory => request.commands.compact.clone(),
-        Reason::SharedByOthers(Some(why)) => return why.remedy().map(Next::from),
+        Reason::SharedByOthers(Some(why)) => return why.remedy().map(ScreenCommand::from),
         Reason::CgroupLimit => "hugeleaf status    # the cgroup's limits".into(),
         _ => return None,
     })
 }
 
 /// Returns the next commands: to continue, to undo, and to make the change permanent.
-fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
+fn next(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<CommandHint> {
     let (verb, targets) = (request.direction.verb(), request.targets);
     let totals = &outcome.totals;
     let mut all = Vec::new();
     if outcome.stopped_by == Some(StoppedBy::Signal) {
-        all.push(Command::new(
+        all.push(CommandHint::new(
             "to continue",
             format!("hugeleaf {verb} {targets}"),
         ));
@@ -371,8 +371,8 @@ fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
             totals.already
         ),
     };
-    let one_way = Part::total(&totals.one_way);
-    let mut undo = Command::new("undo", format!("hugeleaf demote {targets}{remark}"));
+    let one_way = BytesByReason::total(&totals.one_way);
+    let mut undo = CommandHint::new("undo", format!("hugeleaf demote {targets}{remark}"));
     if !one_way.is_zero() {
         undo.note = format!("{one_way} of it stays on huge pages: see above");
     }
@@ -385,7 +385,7 @@ fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
     all
 }
 
-fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
+fn speed(outcome: &Outcome, request: &PromoteRequest<'_>) -> String {
     let (done, budget) = (outcome.done(), request.pace.budget);
     let rate = rate(done, outcome.seconds);
     let rate = rate.map(|rate| format!("{rate} a second at --budget {budget}"));
@@ -402,7 +402,7 @@ fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
 
 /// Formats the time of the calls: `3.0 s in 1,550 collapse calls, longest 3.1 ms (2 took longer than 3 ms)`. A call
 /// is an upper bound of a stall: the process is held up only if it needs the memory meanwhile.
-fn stalls(stalls: &Stalls, request: &Request<'_>) -> String {
+fn stalls(stalls: &Stalls, request: &PromoteRequest<'_>) -> String {
     let over = request.pace.longest_stall.map(|most| {
         let most = measured(most.as_secs_f64());
         format!(
@@ -426,7 +426,7 @@ fn stalls(stalls: &Stalls, request: &Request<'_>) -> String {
 
 /// Returns commands that promote the memory again after a restart of the process. Private memory must be
 /// filled first. Shared memory also needs the knob on while it is mapped, or it is misaligned.
-fn persistence_commands(outcome: &Outcome, request: &Request<'_>) -> Vec<Next> {
+fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<ScreenCommand> {
     let Some(process) = outcome.processes.iter().find(|p| !p.done.is_zero()) else {
         return Vec::new();
     };
@@ -493,16 +493,16 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::View;
+    use crate::page::TextOptions;
     use hugeleaf_mover::{DoneBy, NoSplit, RoleOutcome, Totals};
     use hugeleaf_sys::{Errno, Pid};
     use serde_json::Value;
     use std::sync::LazyLock;
 
-    const VIEW: View = View::plain(100);
+    const VIEW: TextOptions = TextOptions::plain(100);
 
-    fn request(direction: Direction) -> Request<'static> {
-        Request {
+    fn request(direction: Direction) -> PromoteRequest<'static> {
+        PromoteRequest {
             direction,
             targets: "mariadbd",
             pace: Pace::default(),
@@ -535,7 +535,7 @@ mod tests {
             remedy(
                 eligible::Reason::TooSmall.into(),
                 &holes(),
-                &Request {
+                &PromoteRequest {
                     commands: &commands(Scheduler::Cron, ends),
                     ..request(Direction::Promote)
                 },
@@ -566,11 +566,11 @@ mod tests {
                 method: Method::Collapse,
                 bytes: Bytes::from_mib(3190),
             }],
-            failed: vec![Part {
+            failed: vec![BytesByReason {
                 reason: Reason::Busy,
                 bytes: Bytes::from_mib(10),
             }],
-            left_out: vec![Part {
+            left_out: vec![BytesByReason {
                 reason: eligible::Reason::PartlyResident.into(),
                 bytes: Bytes::from_mib(30),
             }],
@@ -579,7 +579,7 @@ mod tests {
             zeros_lost: Bytes::ZERO,
             unmapped: Bytes::ZERO,
             no_zeros: None,
-            one_way: vec![Part {
+            one_way: vec![BytesByReason {
                 reason: Reason::Locked,
                 bytes: Bytes::from_mib(2),
             }],
@@ -679,10 +679,10 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/why/fragmented");
         let root = hugeleaf_host::Root::at(root);
         let host = hugeleaf_host::read_host(&root, &hugeleaf_sys::Kernel::new()).unwrap();
-        let commands = Commands::of(&host, "hugeleaf".to_owned(), Scheduler::Cron);
+        let commands = Commands::new(&host, "hugeleaf".to_owned(), Scheduler::Cron);
         let mut process = one();
         process.failed[0].reason = Reason::NoContiguousMemory;
-        let request = Request {
+        let request = PromoteRequest {
             commands: &commands,
             ..request(Direction::Promote)
         };
@@ -695,7 +695,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
     #[test]
     fn no_undo_is_printed_that_cannot_work() {
         let mut process = one();
-        process.one_way = vec![Part {
+        process.one_way = vec![BytesByReason {
             reason: Reason::SharedByOthers(Some(NoSplit::Refused)),
             bytes: process.done,
         }];
@@ -710,7 +710,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
     fn several_programs_of_one_name_are_named_with_all() {
         let mut process = one();
         process.unit = None;
-        let request = Request {
+        let request = PromoteRequest {
             targets: "--all mariadbd",
             ..request(Direction::Promote)
         };
@@ -766,7 +766,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
             ),
         ] {
             let commands = commands(scheduler, None);
-            let request = Request {
+            let request = PromoteRequest {
                 commands: &commands,
                 ..request(Direction::Promote)
             };
@@ -787,7 +787,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
     #[test]
     fn an_end_midway_is_a_clear_line() {
         let gone = ProcessOutcome {
-            ended: Some(Ended::Replaced),
+            ended: Some(ProcessEnd::Replaced),
             done: Bytes::ZERO,
             coverage_after: None,
             page_tables_after: None,

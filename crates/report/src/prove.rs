@@ -6,7 +6,7 @@ use hugeleaf_proof::result::ResultFile;
 use hugeleaf_proof::rows::{Row, fields};
 use hugeleaf_proof::stats::{self, Better, Effect, Estimator, Verdict, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
-use hugeleaf_proof::{Arm, Design, Ending, Holds, embedded};
+use hugeleaf_proof::{Arm, Design, ExperimentEnd, Holds, embedded};
 use hugeleaf_units::time::{measured, minutes};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -234,7 +234,7 @@ fn samples_over_time(result: &ResultFile) -> Chart {
 
 fn samples(result: &ResultFile) -> TableOf<&Row> {
     let end = |row: &Row, of: fn(f64, f64) -> f64| row.values().into_iter().reduce(of);
-    Table::of(result.rows.iter().filter(|row| row.quantity.main))
+    Table::from_items(result.rows.iter().filter(|row| row.quantity.main))
         .left("PAGES", |row| &row.arm)
         .right("MEDIAN", |row| Cell::number(median(row)))
         .right("MIN", |row| Cell::number(end(row, f64::min)))
@@ -257,7 +257,7 @@ fn also_measured(result: &ResultFile) -> Table {
         Some(value) if name == "compaction stalls" => Cell::number(Some(value)),
         Some(value) => bytes(value).into(),
     };
-    Table::of([
+    Table::from_items([
         "resident",
         "page tables",
         "user CPUs",
@@ -284,7 +284,7 @@ fn page_sizes(result: &ResultFile) -> Table {
             rows.entry((h.size, h.kind.name())).or_default()[stage] += h.bytes;
         }
     }
-    Table::of(rows)
+    Table::from_items(rows)
         .left("ON PAGES OF", |((size, kind), _)| format!("{size} {kind}"))
         .columns_for(stages.iter().enumerate(), |table, (stage, (head, held))| {
             table.right(*head, |(_, bytes)| match held.is_empty() {
@@ -309,14 +309,14 @@ fn how(result: &ResultFile) -> String {
         ),
     };
     let ending = match e.ending {
-        Ending::Narrow => format!(
+        ExperimentEnd::Narrow => format!(
             "ended with the interval within ±{} %",
             number(s.until * 100.0)
         ),
-        Ending::Pairs => "ended after the requested pairs".to_owned(),
-        Ending::Time => format!("ended after {}", minutes(e.duration_seconds)),
-        Ending::OneBucket => "ended because both arms are in one bucket".to_owned(),
-        Ending::Interrupted => "interrupted".to_owned(),
+        ExperimentEnd::Pairs => "ended after the requested pairs".to_owned(),
+        ExperimentEnd::Time => format!("ended after {}", minutes(e.duration_seconds)),
+        ExperimentEnd::OneBucket => "ended because both arms are in one bucket".to_owned(),
+        ExperimentEnd::Interrupted => "interrupted".to_owned(),
     };
     let estimate = match result.effect.as_ref().and_then(|e| e.estimator) {
         Some(_) if result.buckets.is_some() => "; the interval spans all that the buckets allow",
@@ -530,7 +530,7 @@ pub(crate) fn example() -> ResultFile {
         let samples = samples.iter().enumerate();
         let samples = samples.map(|(round, (at, value))| Sample {
             at_seconds: Some(*at),
-            ..Sample::of(round, *value)
+            ..Sample::new(round, *value)
         });
         let row = Row::new(arm, Vec::new(), commands.clone(), samples.collect());
         result.rows.push(row);
@@ -558,8 +558,8 @@ pub(crate) fn example() -> ResultFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{View, needs_nothing};
-    use hugeleaf_proof::result::{AsAssigned, Buckets, Equivalence, Left};
+    use crate::page::{TextOptions, needs_nothing};
+    use hugeleaf_proof::result::{AsAssigned, Buckets, Equivalence, FinalMemory};
 
     #[test]
     fn the_screen_to_the_letter() {
@@ -588,7 +588,7 @@ how   2.1G promoted and demoted; pairs of 2 s on base and on huge pages, in rand
 note  The base arm is memory whose large pages were split.
 next  hugeleaf promote redis-server
 ";
-        assert_eq!(page(&example()).text(View::plain(100)), expected);
+        assert_eq!(page(&example()).text(TextOptions::plain(100)), expected);
     }
 
     #[test]
@@ -598,7 +598,7 @@ next  hugeleaf promote redis-server
         result.experiment.process = Some("redis-server".to_owned());
         let page = page(&result);
         assert_eq!(page.title, "redis-server: faster");
-        let text = page.text(View::plain(100));
+        let text = page.text(TextOptions::plain(100));
         assert!(
             text.contains("on redis-server (1234), commands/s"),
             "{text}"
@@ -616,7 +616,7 @@ next  hugeleaf promote redis-server
     fn what_is_not_as_found_is_worded() {
         let mut result = example();
         assert!(left(&result).ends_with("as found"));
-        result.left = Some(Left {
+        result.left = Some(FinalMemory {
             as_found: false,
             resident_before_bytes: Bytes::from_mib(206),
             resident_after_bytes: Bytes::from_mib(155),
@@ -652,7 +652,7 @@ next  hugeleaf promote redis-server
             "{next}"
         );
         let says = "unclear, between +7 and +17 % (95 % CI), ×1.07 to ×1.17, 3 pairs";
-        assert!(page(&result).text(View::plain(100)).starts_with(says));
+        assert!(page(&result).text(TextOptions::plain(100)).starts_with(says));
     }
 
     #[test]

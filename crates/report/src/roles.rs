@@ -5,10 +5,10 @@ use hugeleaf_host::PageUsage;
 use hugeleaf_units::PageKind;
 use hugeleaf_verdict::roles::RoleState;
 
-use crate::page::{Block, Cell, Command, Narrow, Table};
+use crate::page::{Block, Cell, CommandHint, Narrow, Table};
 
 pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
-    let table = Table::of(roles)
+    let table = Table::from_items(roles)
         .left("ROLE", |state| state.role.name())
         .left("ASKED", |state| state.asked.clone())
         .left("GOT", |state| got(&state.got))
@@ -17,7 +17,7 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
         .narrow(Narrow::Wrap);
     let next = |state: &RoleState| {
         let command = worth_typing(state)?;
-        Some(Command::new(format!("next, for {}", state.role), command))
+        Some(CommandHint::new(format!("next, for {}", state.role), command))
     };
     vec![
         table.into(),
@@ -59,7 +59,7 @@ fn worth_typing(state: &RoleState) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{Page, View};
+    use crate::page::{Page, TextOptions};
     use hugeleaf_units::Bytes;
     use hugeleaf_verdict::run::RunRole;
 
@@ -68,7 +68,7 @@ mod tests {
         for block in blocks(roles) {
             page.add(block);
         }
-        page.text(View::plain(width))
+        page.text(TextOptions::plain(width))
     }
 
     fn state(role: RunRole, missing: u64, reason: Option<&str>) -> RoleState {

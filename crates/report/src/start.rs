@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hugeleaf_host::RunPageKind;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
-use hugeleaf_verdict::run::{Missing, RunRole, ResolvedPolicy, Want};
+use hugeleaf_verdict::run::{Missing, RunRole, ResolvedPolicy, PagePolicy};
 use serde_json::json;
 
 use crate::json::answer;
@@ -65,14 +65,14 @@ pub fn missing_line(missing: &[Missing]) -> Option<String> {
 }
 
 /// Returns the meaning of each LDR_CNTRL item on this host; `beaten` are overriding flags.
-pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
+pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, PagePolicy)]) -> Page {
     let here = |item: &&Mapped| match beaten.iter().find(|(role, _)| *role == item.role) {
         Some((role, want)) => format!("--{role} {want} (the flag)"),
         None => format!("--{} {}", item.role, item.request),
     };
     let mut page = Page::default();
     page.add(
-        Table::of(mapped)
+        Table::from_items(mapped)
             .left("LDR_CNTRL", |item| item.key)
             .right("VALUE", |item| &item.value)
             .left("FLAG", here),
@@ -86,7 +86,7 @@ pub fn page(start: &Start) -> Page {
         let text = format!("{}: {}", missing.asked, missing.reason);
         Note::marked("unavailable", Mark::Warn, text).run("next", &missing.command)
     };
-    let roles = Table::of(RunRole::ALL)
+    let roles = Table::from_items(RunRole::ALL)
         .left("ROLE", |role| role.name())
         .left("ASKED", |role| start.requested(*role))
         .right("FROM", |role| start.after(*role))
@@ -136,7 +136,7 @@ pub fn json(start: &Start) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::View;
+    use crate::page::TextOptions;
 
     fn missing(asked: &str) -> Missing {
         Missing {
@@ -170,7 +170,7 @@ mod tests {
             mapped("SHMPSIZE", RunRole::Shm, "2M"),
         ];
         assert_eq!(
-            mapping(&items, &[(RunRole::Shm, Want::Base)]).text(View::plain(100)),
+            mapping(&items, &[(RunRole::Shm, PagePolicy::Base)]).text(TextOptions::plain(100)),
             "LDR_CNTRL  VALUE  FLAG\n\
              DATAPSIZE    16M  --data 2M\n\
              SHMPSIZE     16M  --shm base (the flag)\n"

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};
 use crate::page::{
-    Block, Cell, Command, Mark, Narrow, Note, Page, Section, Table, Value, counted, listed,
+    Block, Cell, CommandHint, Mark, Narrow, Note, Page, Section, Table, Value, counted, listed,
 };
 
 /// Maximum number of items of each kind, before `and N more`.
@@ -99,7 +99,7 @@ fn page_sizes(host: &Host) -> Table {
         Cell::span(row.iter().map(|info| cell(info)))
     };
     let available = |i: &PageSizeInfo| known(i.available.clone().map(|had| had.bytes));
-    Table::of(rows)
+    Table::from_items(rows)
         .right("SIZE", |r| span(r, |i| i.size.into()))
         .left("KIND", |r| r[0].kind)
         .left("ON", |r| if r[0].enabled { "yes" } else { "no" })
@@ -167,7 +167,7 @@ fn pool_table(pools: Vec<&Pool>) -> Table {
         let difference = |a: Pages| b.clone().map(|b| Pages(a.get().saturating_sub(b.get())));
         known(a.clone().and_then(difference))
     };
-    Table::of(pools)
+    Table::from_items(pools)
         .right("SIZE", |p| p.size)
         .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
         .right("PAGES", |p| known(&p.total))
@@ -411,7 +411,7 @@ fn cgroups(host: &Host) -> Table {
         let limit = limit.clone();
         known(limit.map(|limit| limit.map_or("unlimited".into(), Cell::from)))
     };
-    Table::of(rows)
+    Table::from_items(rows)
         .left("CGROUP", |(cgroup, _)| cgroup.path.clone())
         .right("V", |(cgroup, _)| cgroup.version)
         .right("SIZE", |(_, l)| l.size)
@@ -429,7 +429,7 @@ fn cgroups(host: &Host) -> Table {
 fn memory_limits(host: &Host) -> Section {
     let mut limits: Vec<&MemoryLimit> = host.memory_limits.iter().collect();
     limits.sort_by_key(|l| (l.room_at_most(), l.path.as_str()));
-    let table = Table::of(limits)
+    let table = Table::from_items(limits)
         .left("CGROUP", |l| l.path.clone())
         .right("V", |l| l.version)
         .right("LIMIT", |l| match l.only_throttles {
@@ -452,7 +452,7 @@ fn memory_limits(host: &Host) -> Section {
 fn kernel_log(host: &Host) -> Table {
     let lines = host.kernel_log.known().map_or(&[][..], Vec::as_slice);
     let last = &lines[lines.len().saturating_sub(MOST_LOG_LINES)..];
-    Table::of(last).left("", |line| *line).done()
+    Table::from_items(last).left("", |line| *line).done()
 }
 
 pub(crate) fn severity_word(severity: Severity) -> Cell {
@@ -465,7 +465,7 @@ pub(crate) fn severity_word(severity: Severity) -> Cell {
 
 pub(crate) fn findings_block(findings: &[Finding]) -> Block {
     let note = |finding: &Finding| {
-        let command = Command::new("run", &finding.command).at_risk(risks(&finding.advice));
+        let command = CommandHint::new("run", &finding.command).at_risk(risks(&finding.advice));
         Note::new(severity_word(finding.severity), &finding.text).then(command)
     };
     let notes: Vec<Note> = findings.iter().map(note).collect();

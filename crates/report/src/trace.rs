@@ -9,27 +9,27 @@ mod diff_json;
 mod json;
 mod lock;
 mod parts;
-mod words;
+mod format;
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::SourceState;
-use hugeleaf_trace::tables::measured::all_not_measured;
-use hugeleaf_trace::tables::work::{self, Work};
+use hugeleaf_trace::tables::collections::all_not_measured;
+use hugeleaf_trace::tables::work::{self, IoTotals};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace::TraceFinding;
 
-use crate::page::{Block, Command, Note, Page, Section};
+use crate::page::{Block, CommandHint, Note, Page, Section};
 use crate::status::severity_word;
 use parts::host::{cpu, work_line};
 use parts::{FINDINGS, memory};
-use words::{ending, host, when, who};
+use format::{ending, host, when, who};
 
 pub use charts::flames;
 pub use diff::Compared;
 pub use diff_json::diff_json;
 pub use json::{callers_json, json};
 pub use lock::{callers_page, lock_page};
-pub use parts::{PARTS, Part};
+pub use parts::{PARTS, TracePart};
 
 /// Rows of each part on one screen. Pins have none if nothing is pinned.
 const SCREEN: [(&str, usize); 4] = [
@@ -57,7 +57,7 @@ impl TraceView<'_> {
         let is_shown = |(name, _): &(&str, usize)| *name != "pins" || !trace.pins.is_empty();
         for (name, rows) in SCREEN.into_iter().filter(is_shown) {
             let all = format!("hugeleaf trace show {} --section {name}", self.file);
-            let tables = Part::parse(name).map(|part| (part.tables)(trace));
+            let tables = TracePart::parse(name).map(|part| (part.tables)(trace));
             for table in tables.into_iter().flatten() {
                 page.add(table.limited_to(rows, &all));
             }
@@ -66,7 +66,7 @@ impl TraceView<'_> {
         for part in memory::pages(trace).into_iter().take(1) {
             page.add(part);
         }
-        if let Some(work) = work::work(trace).filter(Work::moves_data) {
+        if let Some(work) = work::work(trace).filter(IoTotals::moves_data) {
             page.section("", vec![work_line(trace, &work).into()]);
         }
         page.section("", vec![self.unavailable().into()]);
@@ -74,7 +74,7 @@ impl TraceView<'_> {
         page
     }
 
-    pub fn sections(&self, wanted: impl IntoIterator<Item = &'static Part>) -> Page {
+    pub fn sections(&self, wanted: impl IntoIterator<Item = &'static TracePart>) -> Page {
         let mut page = self.head();
         for part in wanted {
             if part.name == FINDINGS {
@@ -95,7 +95,7 @@ impl TraceView<'_> {
         page.add(self.found("Findings"));
         page.section("", vec![self.unavailable().into()]);
         // Without a target, the table of its functions equals that of all functions.
-        let twice = |part: &&Part| part.name == "functions" && trace.target.is_none();
+        let twice = |part: &&TracePart| part.name == "functions" && trace.target.is_none();
         let wanted = PARTS.iter().filter(|part| !twice(part));
         let mut all: Vec<Section> = wanted.flat_map(|part| (part.tables)(trace)).collect();
         let is_drawn = |part: &Section| matches!(part.blocks.first(), Some(Block::Chart(_)));
@@ -175,7 +175,7 @@ impl TraceView<'_> {
 }
 
 fn command(words: &[String]) -> Block {
-    let known = (!words.is_empty()).then(|| Command::new("", words.join(" ")));
+    let known = (!words.is_empty()).then(|| CommandHint::new("", words.join(" ")));
     Vec::from_iter(known).into()
 }
 

@@ -5,7 +5,7 @@ use hugeleaf_proof::{Arm, ResultFile, Verdict};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::Remedy;
 use hugeleaf_verdict::findings::Finding;
-use hugeleaf_verdict::why::{Account, summarise};
+use hugeleaf_verdict::why::{SegmentAccount, summarise};
 use serde_json::{Value as Json, json};
 
 use crate::bench::bytes;
@@ -25,7 +25,7 @@ pub struct Try<'a> {
     pub cache: Bytes,
     /// The database's process at its start, on base pages.
     pub process: &'a Process,
-    pub accounts: &'a [Account],
+    pub accounts: &'a [SegmentAccount],
     pub result: &'a ResultFile,
     pub html: &'a str,
     /// Total duration in seconds.
@@ -172,7 +172,7 @@ fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
     let result: &'a ResultFile = it.result;
     let also = move |arm, name| counted(result.row(arm, name)?);
     let held = move |arm, name| also(arm, name).map(bytes);
-    Table::of([
+    Table::from_items([
         (Arm::Base, it.host.base_page.to_string()),
         (Arm::Large, large_name(it)),
     ])

@@ -6,7 +6,7 @@ mod prometheus;
 
 use hugeleaf_host::Fact;
 use hugeleaf_plan::PageCount;
-use hugeleaf_plan::verify::{PoolRow, Report, Row, time};
+use hugeleaf_plan::verify::{PoolRow, VerifyReport, ServiceRow, time};
 use serde_json::json;
 
 use crate::json::{answer, merge_fields};
@@ -15,7 +15,7 @@ use crate::status::findings_block;
 
 pub use prometheus::verify_prometheus;
 
-pub fn verify(report: &Report) -> Page {
+pub fn verify(report: &VerifyReport) -> Page {
     if report.findings.is_empty() {
         return Page::new("hugeleaf verify", all_good(report));
     }
@@ -26,7 +26,7 @@ pub fn verify(report: &Report) -> Page {
     page
 }
 
-fn all_good(report: &Report) -> String {
+fn all_good(report: &VerifyReport) -> String {
     let services = match report.services.len() {
         0 => "no service requests pages of a pool".to_owned(),
         1 => "1 service has the pages it requested".to_owned(),
@@ -43,8 +43,8 @@ fn all_good(report: &Report) -> String {
     format!("Everything matches: {}.", parts.join("; "))
 }
 
-fn services(report: &Report) -> TableOf<&Row> {
-    Table::of(&report.services)
+fn services(report: &VerifyReport) -> TableOf<&ServiceRow> {
+    Table::from_items(&report.services)
         .left("SERVICE", |row| &row.name)
         .right("ASKED", |row| pages(&row.asked))
         .right("GOT", |row| pages(&row.got))
@@ -61,7 +61,7 @@ fn pages(all: &[PageCount]) -> String {
     }
 }
 
-fn since(row: &Row) -> String {
+fn since(row: &ServiceRow) -> String {
     if !row.is_found {
         return "not found".to_owned();
     }
@@ -78,13 +78,13 @@ fn since(row: &Row) -> String {
     }
 }
 
-fn pools(report: &Report) -> TableOf<&PoolRow> {
+fn pools(report: &VerifyReport) -> TableOf<&PoolRow> {
     let asked = |pool: &PoolRow| {
         let mut sizes = report.services.iter().flat_map(|row| &row.asked);
         sizes.any(|pages| pages.page == pool.page)
     };
     let pools = report.pools.iter();
-    Table::of(pools.filter(|pool| pool.total.get() > 0 || asked(pool)))
+    Table::from_items(pools.filter(|pool| pool.total.get() > 0 || asked(pool)))
         .right("PAGES OF", |pool| pool.page)
         .right("TOTAL", |pool| pool.total)
         .right("FREE", |pool| pool.free)
@@ -93,7 +93,7 @@ fn pools(report: &Report) -> TableOf<&PoolRow> {
         .right("UNUSED", |pool| pool.unused)
 }
 
-pub fn verify_json(report: &Report) -> String {
+pub fn verify_json(report: &VerifyReport) -> String {
     answer(&merge_fields(json!({ "good": report.is_good() }), report))
 }
 

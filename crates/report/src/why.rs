@@ -4,17 +4,17 @@ use hugeleaf_host::{Pid, Process, ProcessError, Role};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::advice::risks;
 use hugeleaf_verdict::eligible::{Reason, Remedy};
-use hugeleaf_verdict::why::{Account, Line, Summary, counted, summarise};
+use hugeleaf_verdict::why::{SegmentAccount, SummaryLine, Summary, counted, summarise};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};
-use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table, listed};
+use crate::page::{Bar, Block, Cell, CommandHint, Mark, Page, Section, Table, listed};
 
 /// The model of `why`, shared by terminal and JSON.
 #[derive(Debug, Clone, Copy)]
 pub struct Why<'a> {
     /// Processes with their accounts, in display order.
-    pub judged: &'a [(&'a Process, &'a [Account])],
+    pub judged: &'a [(&'a Process, &'a [SegmentAccount])],
     /// Processes of the target that were unreadable, with the reason.
     pub unread: &'a [(Pid, ProcessError)],
 }
@@ -68,7 +68,7 @@ impl Why<'_> {
         let most = if several { ROWS_OF_EACH } else { ROWS };
         for ((process, accounts), counts) in self.judged.iter().zip(counted(self.judged)) {
             // Memory that another process shows already is omitted.
-            let shown: Vec<&Account> = match all {
+            let shown: Vec<&SegmentAccount> = match all {
                 true => accounts.iter().collect(),
                 false => counts.iter().collect(),
             };
@@ -90,7 +90,7 @@ impl Why<'_> {
 
     pub fn json(&self) -> String {
         let summary = self.summary();
-        let line = |line: &Line| merge_fields(line, json!({ "way": line.id.remedy() }));
+        let line = |line: &SummaryLine| merge_fields(line, json!({ "way": line.id.remedy() }));
         let unread = self.unread.iter();
         let unread = unread.map(|(pid, error)| json!({ "pid": pid, "error": error.to_string() }));
         answer(&json!({
@@ -111,8 +111,8 @@ impl Why<'_> {
     }
 }
 
-fn process_answer((process, accounts): &(&Process, &[Account])) -> Json {
-    let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum::<Bytes>();
+fn process_answer((process, accounts): &(&Process, &[SegmentAccount])) -> Json {
+    let sum = |part: fn(&SegmentAccount) -> Bytes| accounts.iter().map(part).sum::<Bytes>();
     json!({
         "pid": process.pid,
         "name": process.name,
@@ -125,8 +125,8 @@ fn process_answer((process, accounts): &(&Process, &[Account])) -> Json {
 }
 
 /// Builds the table of a process's ranges, with a heading if there are several processes.
-fn table(name: Option<String>, rows: &[Row<'_>], left_out: (usize, Bytes)) -> Section {
-    let table = Table::of(rows)
+fn table(name: Option<String>, rows: &[VerdictRow<'_>], left_out: (usize, Bytes)) -> Section {
+    let table = Table::from_items(rows)
         .left("RANGE", |row| row.range)
         .right("EXTENTS", |row| row.extents)
         .right("BYTES", |row| row.bytes)
@@ -183,7 +183,7 @@ fn reasons(page: &mut Page, summary: &Summary, all: bool) {
     // Reasons below one percent are hidden unless there is no other. Swapped memory is compared
     // separately, because it is not resident.
     let much = |bytes: Bytes| bytes.share_of(summary.resident).is_some_and(|s| s >= 0.01);
-    let shown = |at: usize, line: &Line| {
+    let shown = |at: usize, line: &SummaryLine| {
         let is_swap = line.id == Reason::Swapped && much(summary.swapped);
         all || at < 1 || (at < LINES && much(line.bytes)) || is_swap
     };
@@ -202,8 +202,8 @@ fn reasons(page: &mut Page, summary: &Summary, all: bool) {
     }
 }
 
-fn reason(line: &Line, resident: Bytes) -> Bar {
-    let mut next = Command::new("next", &line.command);
+fn reason(line: &SummaryLine, resident: Bytes) -> Bar {
+    let mut next = CommandHint::new("next", &line.command);
     // The command's own comment says so already. A command without changes is an alternative to a refused one.
     let is_said = line.command.starts_with('#') || line.changes.is_empty();
     if let Some(bytes) = line.host_wide.filter(|_| !is_said) {
@@ -227,7 +227,7 @@ fn mark(remedy: Remedy) -> Mark {
 }
 
 /// A row of the table: one verdict, or several equal ones.
-struct Row<'a> {
+struct VerdictRow<'a> {
     range: Range,
     extents: usize,
     bytes: Bytes,
@@ -236,7 +236,7 @@ struct Row<'a> {
     name: &'a str,
 }
 
-impl Row<'_> {
+impl VerdictRow<'_> {
     fn add(&mut self, range: Range, bytes: Bytes) {
         let (start, end) = (
             self.range.start().min(range.start()),
@@ -250,17 +250,17 @@ impl Row<'_> {
 
 /// Returns the verdicts as rows in address order. Unless `all` is set, adjacent verdicts of a segment
 /// with the same reason and kind of memory share a row.
-fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
-    let mut rows: Vec<Row<'a>> = Vec::new();
+fn rows<'a>(accounts: &[&'a SegmentAccount], all: bool) -> Vec<VerdictRow<'a>> {
+    let mut rows: Vec<VerdictRow<'a>> = Vec::new();
     for account in accounts {
         // The rows of this segment, and the row before it.
         let from = rows.len().saturating_sub(1);
         for v in &account.verdicts {
             let alike =
-                |r: &&mut Row<'_>| (r.id, r.role, r.name) == (v.id, v.role, v.name.as_str());
+                |r: &&mut VerdictRow<'_>| (r.id, r.role, r.name) == (v.id, v.role, v.name.as_str());
             match rows[from..].iter_mut().find(alike).filter(|_| !all) {
                 Some(row) => row.add(v.range, v.bytes),
-                None => rows.push(Row {
+                None => rows.push(VerdictRow {
                     range: v.range,
                     extents: 1,
                     bytes: v.bytes,
@@ -276,7 +276,7 @@ fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
 
 /// Drops rows below one percent that need no action, and returns their number and bytes. A process
 /// maps dozens of libraries that do not matter to the user.
-fn drop_small_rows(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
+fn drop_small_rows(rows: &mut Vec<VerdictRow<'_>>, resident: Bytes) -> (usize, Bytes) {
     drop_rows(rows, |_, row| {
         let is_small = row.bytes.share_of(resident).is_none_or(|s| s < 0.01);
         is_small && row.id.remedy() == Remedy::Nothing
@@ -284,7 +284,7 @@ fn drop_small_rows(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
 }
 
 /// Keeps the `most` largest rows in their order, and returns the number and bytes of the others.
-fn limit_rows(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
+fn limit_rows(rows: &mut Vec<VerdictRow<'_>>, most: usize) -> (usize, Bytes) {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(rows[*at].bytes));
     order.truncate(most);
@@ -292,7 +292,7 @@ fn limit_rows(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
 }
 
 /// Drops rows for which `goes` is true, by index or content, and returns their number and bytes.
-fn drop_rows(rows: &mut Vec<Row<'_>>, goes: impl Fn(usize, &Row<'_>) -> bool) -> (usize, Bytes) {
+fn drop_rows(rows: &mut Vec<VerdictRow<'_>>, goes: impl Fn(usize, &VerdictRow<'_>) -> bool) -> (usize, Bytes) {
     let (mut at, mut gone) = (0, (0, Bytes::ZERO));
     rows.retain(|row| {
         let goes = goes(at, row);
@@ -325,9 +325,9 @@ mod tests {
         }
     }
 
-    fn account(verdicts: Vec<Verdict>) -> Account {
+    fn account(verdicts: Vec<Verdict>) -> SegmentAccount {
         let bytes = verdicts.iter().map(|v| v.bytes).sum();
-        Account {
+        SegmentAccount {
             range: verdicts[0].range,
             resident: bytes,
             huge: Bytes::ZERO,
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    fn refs(accounts: &[Account]) -> Vec<&Account> {
+    fn refs(accounts: &[SegmentAccount]) -> Vec<&SegmentAccount> {
         accounts.iter().collect()
     }
 
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_largest_rows_stay_in_order() {
-        let accounts: Vec<Account> = [5, 9, 5, 7, 5]
+        let accounts: Vec<SegmentAccount> = [5, 9, 5, 7, 5]
             .iter()
             .zip(0u64..)
             .map(|(len, n)| account(vec![verdict(Reason::Sparse, n * 100, *len, &n.to_string())]))
@@ -413,7 +413,7 @@ mod tests {
         );
         summary.swapped = Bytes::ZERO;
         summary.huge = Bytes(6 << 20);
-        summary.lines.push(Line {
+        summary.lines.push(SummaryLine {
             id: Reason::NotAdvised,
             bytes: Bytes(4 << 20),
             ranges: 1,

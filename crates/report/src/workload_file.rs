@@ -6,7 +6,7 @@ use hugeleaf_units::Failure;
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};
-use crate::page::{Block, Cell, Command, Mark, Narrow, Page, Table, fact, listed};
+use crate::page::{Block, Cell, CommandHint, Mark, Narrow, Page, Table, fact, listed};
 
 pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Page {
     let mut page = Page::new(
@@ -14,7 +14,7 @@ pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Page {
         "Shipped workloads. Each runs real software in several arms: hugeleaf bench NAME",
     );
     page.add(
-        Table::of(all)
+        Table::from_items(all)
             .left("NAME", |(described, _)| described.name.as_str())
             .left("KIND", |(described, _)| described.kind.as_str())
             .narrow(Narrow::Drop(1))
@@ -34,7 +34,7 @@ pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Page {
     packages.dedup();
     if !packages.is_empty() {
         let install = format!("apt-get install {}", packages.join(" "));
-        page.add(vec![Command::new("next", install).noted("needed packages")]);
+        page.add(vec![CommandHint::new("next", install).noted("needed packages")]);
     }
     page
 }
@@ -59,7 +59,7 @@ fn about(described: &WorkloadSpec, unmet: Option<&Failure>) -> Json {
     })
 }
 
-pub fn one(described: &WorkloadSpec, unmet: Option<&Failure>) -> Page {
+pub fn describe_workload(described: &WorkloadSpec, unmet: Option<&Failure>) -> Page {
     let mut page = Page::new(&described.name, &described.title);
     page.add(Block::Facts(facts(described, unmet)));
     let set = described.set.iter().map(|(name, value)| fact(name, value));

@@ -5,12 +5,12 @@
 
 use hugeleaf_host::{ReadDetail, Root, read_host, read_process};
 use hugeleaf_proof::result::{
-    BadReadings, Effect, Experiment, HostFingerprint, PageSizes, Pair, SettingsInForce,
+    BadReadings, Effect, ExperimentResult, HostFingerprint, PageSizes, Pair, SettingsInForce,
 };
 use hugeleaf_proof::rows::{Quantity, Row, Sample};
-use hugeleaf_proof::stats::{Better, Method};
-use hugeleaf_proof::{Arm, Design, Ending, ResultFile, Verdict};
-use hugeleaf_report::page::View;
+use hugeleaf_proof::stats::{Better, StatisticalTest};
+use hugeleaf_proof::{Arm, Design, ExperimentEnd, ResultFile, Verdict};
+use hugeleaf_report::page::TextOptions;
 use hugeleaf_report::try_::{Try, page};
 use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::Bytes;
@@ -22,7 +22,7 @@ const EFFECT: Effect = Effect {
     low: 1.0622,
     high: 1.1344,
     confidence: 0.95,
-    method: Method::SignedRank,
+    method: StatisticalTest::SignedRank,
     estimator: None,
 };
 
@@ -56,7 +56,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
     };
     ResultFile {
         schema: 2,
-        experiment: Experiment {
+        experiment: ExperimentResult {
             name: "sqlite".to_owned(),
             unit: "operations/CPU s".to_owned(),
             better: Better::Higher,
@@ -65,7 +65,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
             design: Design::RandomPairs,
             started: String::new(),
             duration_seconds: 150.0,
-            ending: Ending::Time,
+            ending: ExperimentEnd::Time,
             began_on: Arm::Base,
             left_on: Some(Arm::Base),
             moved_bytes: Bytes(3 << 30),
@@ -125,7 +125,7 @@ fn screen(verdict: Verdict, effect: Option<Effect>) -> String {
         html: "hugeleaf-try.html",
         seconds: 171.2,
     };
-    page(&it).text(View::plain(100))
+    page(&it).text(TextOptions::plain(100))
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::fork;
 /// SQLite's thread is inside between [`Gate::enter`] and [`Gate::leave`]. If entering is refused, it takes the lock of
 /// the share. Threads that call [`Gate::stop`] hold that lock too, so the holder of the lock is alone inside.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AsymmetricLock {
     busy: AtomicBool,
     stop: AtomicBool,
     /// True if SQLite's thread must take the lock each time instead of entering; changed with the lock.
@@ -20,9 +20,9 @@ pub(crate) struct Gate {
     barrier: Barrier,
 }
 
-impl Gate {
-    pub fn new(barrier: Barrier) -> Gate {
-        Gate {
+impl AsymmetricLock {
+    pub fn new(barrier: Barrier) -> AsymmetricLock {
+        AsymmetricLock {
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             by_lock: AtomicBool::new(false),
@@ -112,7 +112,7 @@ mod tests {
     fn nobody_meets(barrier: Barrier) {
         const OFTEN: u64 = if cfg!(miri) { 300 } else { 2_000_000 };
         const RARELY: u64 = if cfg!(miri) { 30 } else { 5_000 };
-        let (gate, lock) = (Gate::new(barrier), Mutex::new(()));
+        let (gate, lock) = (AsymmetricLock::new(barrier), Mutex::new(()));
         let kept = Kept(UnsafeCell::new((0, 0)));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -149,7 +149,7 @@ mod tests {
     /// A filter that was added later has this effect.
     #[test]
     fn who_cannot_be_stopped_takes_the_lock_from_then_on() {
-        let gate = Gate::new(Barrier::of_fences());
+        let gate = AsymmetricLock::new(Barrier::of_fences());
         gate.stop.store(true, Ordering::Relaxed);
         assert!(!gate.enter());
         gate.note_locked_by_owner();

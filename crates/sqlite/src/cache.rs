@@ -16,16 +16,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::asymmetric_lock::Gate;
-use crate::chunk::{Owner, Shape};
+use crate::asymmetric_lock::AsymmetricLock;
+use crate::chunk::{Owner, SlotLayout};
 use crate::fork;
 use crate::ghosts::Ghosts;
-use crate::memory::pushed;
-use crate::names;
-use crate::page_header::{PageHeader, Queue, QueueKind, Table};
-use crate::share::{Held, MemberCache, Share};
-use crate::spare::LocalSpares;
-use crate::store::Store;
+use crate::fallible_vec::pushed;
+use crate::vfs;
+use crate::page_header::{PageHeader, Queue, QueueKind, PageHash};
+use crate::share::{ShareGuard, MemberCache, CacheShare};
+use crate::spare_pages::LocalSpares;
+use crate::store::PageStore;
 
 /// Inverse of the small queue's part of the pages.
 const SMALL_PART: usize = 10;
@@ -39,19 +39,19 @@ const TIMED_HITS: u64 = 1024;
 const TOUCHES: usize = 64;
 
 pub(crate) struct Cache {
-    gate: Gate,
+    gate: AsymmetricLock,
     pub number: u64,
     /// Path of the database, if it was known when the cache was created.
     pub path: Option<Vec<u8>>,
-    store: &'static Store,
-    shape: Shape,
+    store: &'static PageStore,
+    shape: SlotLayout,
     purgeable: bool,
-    share: OnceLock<&'static Share>,
+    share: OnceLock<&'static CacheShare>,
     hits: AtomicU64,
     misses: AtomicU64,
     /// Number of its pages; written with the lock of its share.
     pages: AtomicUsize,
-    body: UnsafeCell<Body>,
+    body: UnsafeCell<CacheState>,
 }
 
 /// Room for another page in a cache of limited size.
@@ -65,14 +65,14 @@ enum Full {
 }
 
 /// State that only one thread may access at a time.
-pub(crate) struct Body {
-    shape: Shape,
+pub(crate) struct CacheState {
+    shape: SlotLayout,
     purgeable: bool,
     /// Number of pages that SQLite wants to keep.
     most: usize,
     pinned: usize,
     largest: c_uint,
-    table: Table,
+    table: PageHash,
     small: Queue,
     main: Queue,
     ghosts: Ghosts,
@@ -82,20 +82,20 @@ pub(crate) struct Body {
     batch: u8,
     /// Start of a call that is timed until the next one, and true for a hit.
     timed: Option<(Instant, bool)>,
-    store: &'static Store,
+    store: &'static PageStore,
     /// Heap pages kept at hand.
     few: LocalSpares,
 }
 
 impl Cache {
     /// Creates a cache for the database that this thread opens; `None` if there is no memory.
-    pub fn new(store: &'static Store, shape: Shape, purgeable: bool) -> Option<Cache> {
-        let table = Table::new()?;
+    pub fn new(store: &'static PageStore, shape: SlotLayout, purgeable: bool) -> Option<Cache> {
+        let table = PageHash::new()?;
         let number = store.next_number();
         Some(Cache {
-            gate: Gate::new(store.barrier),
+            gate: AsymmetricLock::new(store.barrier),
             number,
-            path: names::of_new_cache(number),
+            path: vfs::of_new_cache(number),
             store,
             shape,
             purgeable,
@@ -103,7 +103,7 @@ impl Cache {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             pages: AtomicUsize::new(0),
-            body: UnsafeCell::new(Body {
+            body: UnsafeCell::new(CacheState {
                 shape,
                 purgeable,
                 most: 100,
@@ -125,7 +125,7 @@ impl Cache {
     /// # Safety
     /// The caller is alone in the cache, as the module header describes, and uses no earlier reference to the body.
     #[allow(clippy::mut_from_ref)]
-    unsafe fn body(&self) -> &mut Body {
+    unsafe fn body(&self) -> &mut CacheState {
         // SAFETY: as the caller promises.
         unsafe { &mut *self.body.get() }
     }
@@ -136,13 +136,13 @@ impl Cache {
     }
 
     /// Returns its share, once it has joined one.
-    fn share(&self) -> Option<&'static Share> {
+    fn share(&self) -> Option<&'static CacheShare> {
         self.share.get().copied().filter(|_| !fork::parent_locks_lost())
     }
 
     /// Runs `does` alone in the cache, with the lock of the share if there is one.
-    fn alone<T>(&self, does: impl FnOnce(&mut Body, Option<Held<'_>>) -> T) -> T {
-        let held = self.share().map(Share::lock);
+    fn alone<T>(&self, does: impl FnOnce(&mut CacheState, Option<ShareGuard<'_>>) -> T) -> T {
+        let held = self.share().map(CacheShare::lock);
         if held.is_some() {
             self.gate.note_locked_by_owner();
         }
@@ -216,7 +216,7 @@ impl Cache {
         (self.number << 32) ^ u64::from(key)
     }
 
-    fn count(&self, body: &Body) {
+    fn count(&self, body: &CacheState) {
         self.pages.store(body.table.count, Ordering::Relaxed);
     }
 
@@ -242,8 +242,8 @@ impl Cache {
     /// Returns a page of the share's memory, or from any other source.
     fn page_from_share<'a>(
         &self,
-        share: &'a Share,
-        held: &mut Held<'a>,
+        share: &'a CacheShare,
+        held: &mut ShareGuard<'a>,
         create: c_int,
     ) -> *mut PageHeader {
         let (shape, purgeable) = (self.shape, self.purgeable);
@@ -387,7 +387,7 @@ impl MemberCache for Cache {
         self.pages.load(Ordering::Relaxed)
     }
 
-    fn donate(&self, count: usize, held: &mut Held<'_>) -> usize {
+    fn donate(&self, count: usize, held: &mut ShareGuard<'_>) -> usize {
         if !self.gate.stop() {
             return 0;
         }
@@ -408,7 +408,7 @@ impl MemberCache for Cache {
         given
     }
 
-    fn evict_unpinned(&self, nodes: &[*mut PageHeader], held: &mut Held<'_>) -> usize {
+    fn evict_unpinned(&self, nodes: &[*mut PageHeader], held: &mut ShareGuard<'_>) -> usize {
         if !self.gate.stop() {
             return nodes.len();
         }
@@ -428,7 +428,7 @@ impl MemberCache for Cache {
     }
 }
 
-impl Body {
+impl CacheState {
     /// Returns a cached page and pins it; null if it is not cached.
     #[inline]
     fn hit(&mut self, key: c_uint, cache: &Cache) -> *mut PageHeader {
@@ -638,7 +638,7 @@ impl Body {
         null_mut()
     }
 
-    fn drop_node(&mut self, node: *mut PageHeader, held: Option<&mut Held<'_>>) {
+    fn drop_node(&mut self, node: *mut PageHeader, held: Option<&mut ShareGuard<'_>>) {
         // SAFETY: the node is live and of this cache.
         unsafe {
             if (*node).is_pinned() {
@@ -650,7 +650,7 @@ impl Body {
         self.release(node, held);
     }
 
-    fn release(&mut self, node: *mut PageHeader, held: Option<&mut Held<'_>>) {
+    fn release(&mut self, node: *mut PageHeader, held: Option<&mut ShareGuard<'_>>) {
         // SAFETY: the node is live, and no code uses it after this. Nodes of a chunk are released with the lock.
         unsafe {
             let chunk = (*node).chunk;
@@ -665,7 +665,7 @@ impl Body {
         }
     }
 
-    fn shrink(&mut self, keep: usize, mut held: Option<Held<'_>>) {
+    fn shrink(&mut self, keep: usize, mut held: Option<ShareGuard<'_>>) {
         while self.purgeable && self.table.count > keep {
             let node = self.evict();
             if node.is_null() {

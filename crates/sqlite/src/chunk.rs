@@ -8,7 +8,7 @@ use std::ptr::null;
 
 use hugeleaf::Granule;
 
-use crate::memory::{filled, listed};
+use crate::fallible_vec::{filled, listed};
 use crate::page_header::PageHeader;
 
 /// Owner of a slot: the address of a cache.
@@ -16,12 +16,12 @@ pub(crate) type Owner = *const ();
 
 /// Contents of a slot: SQLite's page and its extra data, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct SlotLayout {
     pub page: usize,
     pub extra: usize,
 }
 
-impl Shape {
+impl SlotLayout {
     pub const fn bytes(self) -> usize {
         self.page + PageHeader::bytes(self.extra)
     }
@@ -29,7 +29,7 @@ impl Shape {
 
 /// Memory that is not cut yet.
 #[derive(Debug)]
-pub(crate) struct Blank {
+pub(crate) struct UncutMemory {
     /// Name of the granule in elastic memory; `None` if it is never returned.
     pub granule: Option<Granule>,
     pub start: *mut u8,
@@ -38,8 +38,8 @@ pub(crate) struct Blank {
 
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    pub blank: Blank,
-    pub shape: Shape,
+    pub blank: UncutMemory,
+    pub shape: SlotLayout,
     free: Vec<u32>,
     /// Owner of each slot; null if it is free.
     owners: Vec<Owner>,
@@ -49,7 +49,7 @@ impl Chunk {
     /// Cuts a blank into slots; returns it if not even one slot fits.
     ///
     /// Nodes point to a chunk, so it is handled by address, and becomes a box again when it ends.
-    pub fn cut(blank: Blank, shape: Shape) -> Result<*mut Chunk, Blank> {
+    pub fn cut(blank: UncutMemory, shape: SlotLayout) -> Result<*mut Chunk, UncutMemory> {
         let slots = blank.length / shape.bytes();
         // In reverse order, so that the first slot is taken first.
         let free = u32::try_from(slots).ok();

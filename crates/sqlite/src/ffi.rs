@@ -17,7 +17,7 @@ pub(crate) const SQLITE_NOTFOUND: c_int = 12;
 
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct SqlitePage {
     pub buffer: *mut c_void,
     /// SQLite's data for the page.
     pub extra: *mut c_void,
@@ -38,9 +38,9 @@ pub(crate) struct Methods {
     pub create: unsafe extern "C" fn(c_int, c_int, c_int) -> *mut Opaque,
     pub cachesize: unsafe extern "C" fn(*mut Opaque, c_int),
     pub pagecount: unsafe extern "C" fn(*mut Opaque) -> c_int,
-    pub fetch: unsafe extern "C" fn(*mut Opaque, c_uint, c_int) -> *mut Page,
-    pub unpin: unsafe extern "C" fn(*mut Opaque, *mut Page, c_int),
-    pub rekey: unsafe extern "C" fn(*mut Opaque, *mut Page, c_uint, c_uint),
+    pub fetch: unsafe extern "C" fn(*mut Opaque, c_uint, c_int) -> *mut SqlitePage,
+    pub unpin: unsafe extern "C" fn(*mut Opaque, *mut SqlitePage, c_int),
+    pub rekey: unsafe extern "C" fn(*mut Opaque, *mut SqlitePage, c_uint, c_uint),
     pub truncate: unsafe extern "C" fn(*mut Opaque, c_uint),
     pub destroy: unsafe extern "C" fn(*mut Opaque),
     pub shrink: unsafe extern "C" fn(*mut Opaque),
@@ -50,7 +50,7 @@ pub(crate) struct Methods {
 unsafe impl Sync for Methods {}
 
 /// `xOpen` of a VFS.
-pub(crate) type Open =
+pub(crate) type OpenFunction =
     unsafe extern "C" fn(*mut Vfs, *const c_char, *mut c_void, c_int, *mut c_int) -> c_int;
 
 /// `sqlite3_vfs`: all of version 3. Fields that are unused here are passed on unchanged.
@@ -63,7 +63,7 @@ pub(crate) struct Vfs {
     pub next: *mut Vfs,
     pub name: *const c_char,
     pub data: *mut c_void,
-    pub open: Option<Open>,
+    pub open: Option<OpenFunction>,
     /// `xDelete` to `xGetLastError`.
     pub first: [*const c_void; 11],
     /// `xCurrentTimeInt64`, of version 2.

@@ -3,7 +3,7 @@
 
 use std::ffi::c_uint;
 
-use crate::memory::filled;
+use crate::fallible_vec::filled;
 
 /// A lossy hash table: a key replaces an older one in the same place.
 #[derive(Debug)]

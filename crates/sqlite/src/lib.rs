@@ -24,16 +24,16 @@ mod asymmetric_lock;
 mod cache;
 mod chunk;
 mod ffi;
-mod filter;
-mod fixed;
+mod seccomp;
+mod fixed_range;
 mod fork;
 mod ghosts;
-mod memory;
-mod methods;
-mod names;
+mod fallible_vec;
+mod pcache2;
+mod vfs;
 mod page_header;
 mod share;
-mod spare;
+mod spare_pages;
 mod store;
 mod timing;
 
@@ -44,10 +44,10 @@ use std::time::Duration;
 use hugeleaf::balance::{Settings, View};
 use hugeleaf::{Bytes, Elastic, ElasticError, ElasticOptions, Info, Ladder, Manager, PageSize};
 
-use store::{Origin, Store};
+use store::{Origin, PageStore};
 
 pub use ffi::Api;
-pub use fixed::install_on;
+pub use fixed_range::install_on;
 pub use share::ShareView;
 pub use store::PagesOf;
 
@@ -117,7 +117,7 @@ pub enum InstallError {
 
 /// The cache of this process. It stays until the process ends, because SQLite holds pointers into it.
 #[derive(Debug, Clone, Copy)]
-pub struct Installed(&'static Store);
+pub struct Installed(&'static PageStore);
 
 /// Replaces the cache of a SQLite by elastic memory, and starts dividing it among databases.
 ///
@@ -131,7 +131,7 @@ pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> 
     let running = manager.start(options.every).map_err(InstallError::Thread)?;
     store.set_source(Origin::Managed { elastic, running });
     // Last, because it initialises SQLite. Without names all databases have one share.
-    names::watch(api).map_err(InstallError::Refused)?;
+    vfs::watch(api).map_err(InstallError::Refused)?;
     Ok(Installed(store))
 }
 
@@ -151,14 +151,14 @@ fn elastic(options: &Options) -> Result<Elastic, InstallError> {
     Ok(Elastic::new(&asked.granule(granule))?)
 }
 
-pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, InstallError> {
-    if methods::store().is_some() {
+pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static PageStore, InstallError> {
+    if pcache2::store().is_some() {
         return Err(InstallError::AlreadyInstalled);
     }
-    methods::give(api).map_err(InstallError::Refused)?;
-    filter::note();
-    fork::watch::<methods::StoreLocks>();
-    methods::set_store(Store::new(pages_of)).ok_or(InstallError::AlreadyInstalled)
+    pcache2::give(api).map_err(InstallError::Refused)?;
+    seccomp::note();
+    fork::watch::<pcache2::StoreLocks>();
+    pcache2::set_store(PageStore::new(pages_of)).ok_or(InstallError::AlreadyInstalled)
 }
 
 /// Returns the memory that a page of `page` bytes takes, including SQLite's data for it.
@@ -167,7 +167,7 @@ pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static Store, In
 /// [`InstallError::Refused`] if this SQLite is already in use.
 pub fn bytes_of_page(api: &Api, page: Bytes) -> Result<Bytes, InstallError> {
     // It counts the header of the replaced cache, which is as large as the one here.
-    let header = methods::header(api).map_err(InstallError::Refused)?;
+    let header = pcache2::header(api).map_err(InstallError::Refused)?;
     let header = header.next_multiple_of(page_header::LINE);
     Ok(page + Bytes(header as u64))
 }
@@ -178,8 +178,8 @@ impl Installed {
     /// # Errors
     /// [`InstallError::Refused`]. That SQLite then works as before.
     pub fn serve(&self, api: &Api) -> Result<(), InstallError> {
-        methods::give(api).map_err(InstallError::Refused)?;
-        names::watch(api).map_err(InstallError::Refused)
+        pcache2::give(api).map_err(InstallError::Refused)?;
+        vfs::watch(api).map_err(InstallError::Refused)
     }
 
     /// Returns the division of memory among databases and the resize operations, as Oracle's `v$` views. `None` for a

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use hugeleaf::{Bytes, PageSize};
 use hugeleaf_sys::{Advice, Memory, Space};
 
-use crate::ffi::Page;
-use crate::filter;
-use crate::memory::filled;
+use crate::ffi::SqlitePage;
+use crate::seccomp;
+use crate::fallible_vec::filled;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -28,7 +28,7 @@ pub(crate) enum QueueKind {
 #[repr(C)]
 pub(crate) struct PageHeader {
     /// First field, so that a pointer to it is also a pointer to the node.
-    pub page: Page,
+    pub page: SqlitePage,
     pub key: c_uint,
     pub place: QueueKind,
     /// Other threads read this field and the next without synchronisation (`Inner::least_requested_chunks`).
@@ -79,7 +79,7 @@ impl PageHeader {
         unsafe {
             let extra = node.add(1).cast::<c_void>();
             node.write(PageHeader {
-                page: Page { buffer, extra },
+                page: SqlitePage { buffer, extra },
                 key: 0,
                 place: QueueKind::Aside,
                 pinned: AtomicBool::new(true),
@@ -150,7 +150,7 @@ impl Queue {
 
 /// Nodes by key. Chains are short, because there are at least as many buckets as nodes.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct PageHash {
     /// First bucket of [`Places`]. It is kept here because every request reads it.
     first: *mut *mut PageHeader,
     /// Number of buckets minus one; the number is a power of two.
@@ -160,15 +160,15 @@ pub(crate) struct Table {
     pub count: usize,
 }
 
-impl Table {
+impl PageHash {
     /// Creates a small table; `None` if there is no memory.
-    pub fn new() -> Option<Table> {
-        Table::with(64)
+    pub fn new() -> Option<PageHash> {
+        PageHash::with(64)
     }
 
-    fn with(places: usize) -> Option<Table> {
+    fn with(places: usize) -> Option<PageHash> {
         let mut memory = Buckets::new(places)?;
-        Some(Table {
+        Some(PageHash {
             first: memory.first(),
             mask: places - 1,
             _places: memory,
@@ -225,7 +225,7 @@ impl Table {
 
     /// Doubles the table. If there is no memory for that, chains become longer.
     fn grow(&mut self) {
-        let Some(mut longer) = Table::with((self.mask + 1) * 2) else {
+        let Some(mut longer) = PageHash::with((self.mask + 1) * 2) else {
             return;
         };
         for place in 0..=self.mask {
@@ -288,7 +288,7 @@ impl Buckets {
 
     fn new(length: usize) -> Option<Buckets> {
         let bytes = length * size_of::<*mut PageHeader>();
-        let is_large = bytes >= Buckets::LARGE && filter::is_none_new();
+        let is_large = bytes >= Buckets::LARGE && seccomp::is_none_new();
         let own = is_large.then(|| mapped(bytes)).flatten();
         own.map(Buckets::Mapped)
             .or_else(|| filled(length, null_mut()).map(Buckets::Heap))

@@ -11,10 +11,10 @@ use std::time::Duration;
 use hugeleaf::balance::{Benefit, Ghost};
 use hugeleaf::{Component, Granule, Managed};
 
-use crate::chunk::{Blank, Chunk, Owner, Shape};
-use crate::filter;
+use crate::chunk::{UncutMemory, Chunk, Owner, SlotLayout};
+use crate::seccomp;
 use crate::fork;
-use crate::memory::{listed, pushed};
+use crate::fallible_vec::{listed, pushed};
 use crate::page_header::PageHeader;
 use crate::timing::Timing;
 
@@ -38,14 +38,14 @@ const CANDIDATES: usize = 64;
 const TIMED_MISSES: u64 = 16;
 
 /// Source of a share's memory.
-pub(crate) trait Source: std::fmt::Debug + Send + Sync {
+pub(crate) trait MemorySource: std::fmt::Debug + Send + Sync {
     fn granule(&self) -> usize;
     /// Returns a granule of elastic memory, ready to be cut.
-    fn blank(&self, granule: Granule) -> Option<Blank>;
+    fn blank(&self, granule: Granule) -> Option<UncutMemory>;
     /// Returns the next granule of a fixed range; `None` if all are taken or the memory is elastic.
-    fn next_blank(&self) -> Option<Blank>;
+    fn next_blank(&self) -> Option<UncutMemory>;
     /// Asks the manager for free memory for a share; `None` if there is none now.
-    fn claim(&self, component: Component, share: &Share) -> Option<()>;
+    fn claim(&self, component: Component, share: &CacheShare) -> Option<()>;
 }
 
 pub(crate) trait MemberCache {
@@ -54,16 +54,16 @@ pub(crate) trait MemberCache {
     fn pages(&self) -> usize;
     /// Evicts up to `count` unused pages for another cache of the share, and gives their slots back to `held`, the
     /// lock. The owner is kept out meanwhile. Returns the number of pages.
-    fn donate(&self, count: usize, held: &mut Held<'_>) -> usize;
+    fn donate(&self, count: usize, held: &mut ShareGuard<'_>) -> usize;
     /// Drops these pages except those in use, while the owner is kept out. The caller holds the lock of the share.
     /// Returns the number of pages left.
-    fn evict_unpinned(&self, nodes: &[*mut PageHeader], held: &mut Held<'_>) -> usize;
+    fn evict_unpinned(&self, nodes: &[*mut PageHeader], held: &mut ShareGuard<'_>) -> usize;
 }
 
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct CacheShare {
     pub name: String,
-    source: &'static dyn Source,
+    source: &'static dyn MemorySource,
     /// Number of pages that fit into a granule.
     each: u64,
     component: OnceLock<Component>,
@@ -79,14 +79,14 @@ pub(crate) struct Share {
 
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
-    blanks: Vec<Blank>,
+    blanks: Vec<UncutMemory>,
     /// Created by [`Chunk::cut`]; nodes point to them.
     chunks: Vec<*mut Chunk>,
     /// Chunk at which the search for a free slot begins.
     next: usize,
     /// Number of free slots of all shapes.
     free: usize,
-    caches: Vec<Member>,
+    caches: Vec<ShareMember>,
     /// Number of misses left without a search for a cache to take from.
     skip: u32,
     /// Chunk at which the search for a granule to empty begins.
@@ -96,7 +96,7 @@ pub(crate) struct Inner {
 }
 
 #[derive(Debug)]
-struct Member {
+struct ShareMember {
     cache: *const dyn MemberCache,
     /// Its hits and misses at the last step.
     asked: u64,
@@ -107,8 +107,8 @@ struct Member {
 // SAFETY: its pointers are followed with the lock only, as the module header describes.
 unsafe impl Send for Inner {}
 
-pub(crate) struct Held<'a> {
-    share: &'a Share,
+pub(crate) struct ShareGuard<'a> {
+    share: &'a CacheShare,
     /// `None` only while it is released.
     inner: Option<MutexGuard<'a, Inner>>,
 }
@@ -135,11 +135,11 @@ pub struct ShareView {
     pub nanoseconds_per_miss: u64,
 }
 
-impl Share {
+impl CacheShare {
     /// Creates a share for pages of this shape. Caches with other pages may join, and count as if they had this shape.
-    pub fn new(name: String, source: &'static dyn Source, shape: Shape) -> Share {
+    pub fn new(name: String, source: &'static dyn MemorySource, shape: SlotLayout) -> CacheShare {
         let each = (source.granule() / shape.bytes()).max(1) as u64;
-        Share {
+        CacheShare {
             name,
             source,
             each,
@@ -158,8 +158,8 @@ impl Share {
         let _ = self.component.set(component);
     }
 
-    pub fn lock(&self) -> Held<'_> {
-        Held {
+    pub fn lock(&self) -> ShareGuard<'_> {
+        ShareGuard {
             share: self,
             inner: Some(self.inner.lock().unwrap_or_else(PoisonError::into_inner)),
         }
@@ -170,7 +170,7 @@ impl Share {
         fork::lock_in_time(&self.inner)
     }
 
-    pub fn add(&self, blanks: impl IntoIterator<Item = Blank>) {
+    pub fn add(&self, blanks: impl IntoIterator<Item = UncutMemory>) {
         self.lock().inner().blanks.extend(blanks);
     }
 
@@ -255,7 +255,7 @@ impl Share {
     }
 }
 
-impl Member {
+impl ShareMember {
     fn cache(&self) -> &dyn MemberCache {
         // SAFETY: it has joined and not left, and the caller has the lock.
         unsafe { &*self.cache }
@@ -270,7 +270,7 @@ impl Member {
     }
 }
 
-impl<'a> Held<'a> {
+impl<'a> ShareGuard<'a> {
     fn inner(&mut self) -> &mut Inner {
         let share = self.share;
         let lock = || share.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -285,7 +285,7 @@ impl<'a> Held<'a> {
 
     /// Returns false if there is no memory for it.
     pub fn join(&mut self, cache: &(dyn MemberCache + 'static)) -> bool {
-        let member = Member {
+        let member = ShareMember {
             cache,
             asked: 0,
             idle: 0,
@@ -294,12 +294,12 @@ impl<'a> Held<'a> {
     }
 
     pub fn leave(&mut self, cache: Owner) {
-        let is_other = |member: &Member| !std::ptr::addr_eq(member.cache, cache);
+        let is_other = |member: &ShareMember| !std::ptr::addr_eq(member.cache, cache);
         self.inner().caches.retain(is_other);
     }
 
     /// Takes a slot for a cache; `None` if none is free.
-    pub fn take(&mut self, shape: Shape, owner: Owner) -> Option<*mut PageHeader> {
+    pub fn take(&mut self, shape: SlotLayout, owner: Owner) -> Option<*mut PageHeader> {
         let inner = self.inner();
         if let Some(node) = inner.free_slot(shape, owner) {
             return Some(node);
@@ -321,7 +321,7 @@ impl<'a> Held<'a> {
     pub fn take_from_others(
         &mut self,
         (cache, own): (Owner, usize),
-        shape: Shape,
+        shape: SlotLayout,
         must: bool,
     ) -> Option<*mut PageHeader> {
         let giver = self.inner().donor(cache, own, must)?;
@@ -385,7 +385,7 @@ impl Inner {
         self.chunks.get(at).map(|chunk| unsafe { &**chunk })
     }
 
-    fn free_slot(&mut self, shape: Shape, owner: Owner) -> Option<*mut PageHeader> {
+    fn free_slot(&mut self, shape: SlotLayout, owner: Owner) -> Option<*mut PageHeader> {
         if self.free == 0 {
             return None;
         }
@@ -406,7 +406,7 @@ impl Inner {
     }
 
     /// Cuts a granule into slots of a shape: an uncut one, or an empty one of another shape.
-    fn cut_another(&mut self, shape: Shape) -> bool {
+    fn cut_another(&mut self, shape: SlotLayout) -> bool {
         let blank = self.blanks.pop().or_else(|| {
             // Without a free slot no granule is empty. Checked first, since each miss of a full cache comes here.
             if self.free == 0 {
@@ -436,7 +436,7 @@ impl Inner {
         }
     }
 
-    fn uncut(&mut self, at: usize) -> Blank {
+    fn uncut(&mut self, at: usize) -> UncutMemory {
         // SAFETY: it is of `Chunk::cut`, nothing of it is in use, and the share drops its pointer.
         let chunk = unsafe { Box::from_raw(self.chunks.swap_remove(at)) };
         self.free -= chunk.slots();
@@ -491,8 +491,8 @@ impl Inner {
         }
         let others = self.caches.iter();
         let others = others.filter(|m| !std::ptr::addr_eq(m.cache, cache) && m.pages() > 0);
-        let idle = |member: &&Member| member.idle >= IDLE_LOOKS;
-        let most = |member: &&Member| member.pages();
+        let idle = |member: &&ShareMember| member.idle >= IDLE_LOOKS;
+        let most = |member: &&ShareMember| member.pages();
         if let Some(member) = others.clone().filter(idle).max_by_key(most) {
             return Some(member.cache);
         }
@@ -500,7 +500,7 @@ impl Inner {
         let slots: usize = self.chunks().map(Chunk::slots).sum();
         let active = self.caches.iter().filter(|member| !idle(member)).count();
         let part = slots / active.max(1);
-        let fair = |member: &&Member| own < part && member.pages() > part;
+        let fair = |member: &&ShareMember| own < part && member.pages() > part;
         let found = largest.filter(|member| must || fair(member));
         if found.is_none() {
             self.skip = LOOK_AGAIN;
@@ -530,7 +530,7 @@ impl Inner {
 }
 
 /// The manager's view of a share.
-pub(crate) struct ManagedShare(pub &'static Share);
+pub(crate) struct ManagedShare(pub &'static CacheShare);
 
 impl Managed for ManagedShare {
     fn benefit(&mut self, elapsed: Duration) -> Benefit {
@@ -576,7 +576,7 @@ impl Managed for ManagedShare {
     }
 
     fn is_frozen(&self) -> bool {
-        !filter::is_none_new()
+        !seccomp::is_none_new()
     }
 }
 
@@ -586,15 +586,15 @@ mod tests {
 
     use super::*;
     use crate::cache::Cache;
-    use crate::store::{Origin, PagesOf, Store};
+    use crate::store::{Origin, PagesOf, PageStore};
 
-    const SHAPE: Shape = Shape {
+    const SHAPE: SlotLayout = SlotLayout {
         page: 512,
         extra: 64,
     };
 
     /// Returns a store of four granules with 16 pages each.
-    fn store() -> &'static Store {
+    fn store() -> &'static PageStore {
         let granule = 16 * SHAPE.bytes();
         let memory = vec![[0_u64; 8]; 4 * granule / 64 + 1].leak();
         // Aligned to a line, as pages are.
@@ -602,7 +602,7 @@ mod tests {
         let start = start
             .wrapping_add(start.align_offset(64))
             .expose_provenance();
-        let store = Box::leak(Box::new(Store::new(PagesOf::Files)));
+        let store = Box::leak(Box::new(PageStore::new(PagesOf::Files)));
         store.set_source(Origin::Fixed {
             start,
             granule,

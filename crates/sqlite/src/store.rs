@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use hugeleaf::{Bytes, Component, Elastic, Granule, Running};
 use hugeleaf_sys::Barrier;
 
-use crate::chunk::{Blank, Shape};
-use crate::filter;
+use crate::chunk::{UncutMemory, SlotLayout};
+use crate::seccomp;
 use crate::fork::{self, HeldLocks};
-use crate::share::{Inner, ManagedShare, Share, ShareView, Source};
-use crate::spare::Spare;
+use crate::share::{Inner, ManagedShare, CacheShare, ShareView, MemorySource};
+use crate::spare_pages::Spare;
 
 /// Maximum number of databases with their own share; the others share one, as the number of components is limited.
 const NAMED: usize = 48;
@@ -61,7 +61,7 @@ pub(crate) enum Origin {
 }
 
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct PageStore {
     pub barrier: Barrier,
     pub spare: Spare,
     /// Heap pages that can be read again.
@@ -79,11 +79,11 @@ pub(crate) struct Store {
 pub(crate) struct Heap(AtomicUsize);
 
 impl Heap {
-    pub fn add(&self, shape: Shape) {
+    pub fn add(&self, shape: SlotLayout) {
         self.0.fetch_add(shape.bytes(), Ordering::Relaxed);
     }
 
-    pub fn take_away(&self, shape: Shape) {
+    pub fn take_away(&self, shape: SlotLayout) {
         self.0.fetch_sub(shape.bytes(), Ordering::Relaxed);
     }
 }
@@ -92,8 +92,8 @@ impl Heap {
 #[derive(Debug, Default)]
 struct Shares {
     /// Shares by the path of the database.
-    named: BTreeMap<Vec<u8>, &'static Share>,
-    others: Option<&'static Share>,
+    named: BTreeMap<Vec<u8>, &'static CacheShare>,
+    others: Option<&'static CacheShare>,
     /// Paths of caches that replaced another one, by their numbers.
     inherited: BTreeMap<u64, Vec<u8>>,
 }
@@ -105,9 +105,9 @@ pub(crate) struct Locks {
     _shares: MutexGuard<'static, Shares>,
 }
 
-impl Store {
-    pub fn new(pages_of: PagesOf) -> Store {
-        Store {
+impl PageStore {
+    pub fn new(pages_of: PagesOf) -> PageStore {
+        PageStore {
             barrier: Barrier::of_process(),
             spare: Spare::new(),
             heap: Heap::default(),
@@ -148,7 +148,7 @@ impl Store {
     }
 
     /// Returns true if a cache with this number of pages joins now.
-    pub fn is_time_to_join(&self, pages: usize, shape: Shape) -> bool {
+    pub fn is_time_to_join(&self, pages: usize, shape: SlotLayout) -> bool {
         match self.source() {
             Some(Origin::Managed { elastic, .. }) => {
                 let target = usize::try_from(elastic.target().get()).unwrap_or(usize::MAX);
@@ -207,8 +207,8 @@ impl Store {
         &'static self,
         number: u64,
         path: Option<&Vec<u8>>,
-        shape: Shape,
-    ) -> Option<&'static Share> {
+        shape: SlotLayout,
+    ) -> Option<&'static CacheShare> {
         let source = self.source()?;
         let mut shares = self.shares();
         let path = path.or_else(|| shares.inherited.get(&number)).cloned();
@@ -242,8 +242,8 @@ impl Store {
         &'static self,
         shares: &mut Shares,
         source: &Origin,
-        shape: Shape,
-    ) -> Option<&'static Share> {
+        shape: SlotLayout,
+    ) -> Option<&'static CacheShare> {
         if shares.others.is_none() {
             shares.others = self.make(source, OTHERS.to_owned(), shape);
         }
@@ -251,14 +251,14 @@ impl Store {
     }
 
     /// Creates a share. It is never freed, because caches that joined may access it at any time.
-    fn make(&'static self, source: &Origin, name: String, shape: Shape) -> Option<&'static Share> {
+    fn make(&'static self, source: &Origin, name: String, shape: SlotLayout) -> Option<&'static CacheShare> {
         let Origin::Managed { elastic, running } = source else {
-            return Some(Box::leak(Box::new(Share::new(name, self, shape))));
+            return Some(Box::leak(Box::new(CacheShare::new(name, self, shape))));
         };
-        if self.failures.load(Ordering::Relaxed) > MOST_FAILURES || !filter::is_none_new() {
+        if self.failures.load(Ordering::Relaxed) > MOST_FAILURES || !seccomp::is_none_new() {
             return None;
         }
-        let share: &'static Share = Box::leak(Box::new(Share::new(name, self, shape)));
+        let share: &'static CacheShare = Box::leak(Box::new(CacheShare::new(name, self, shape)));
         let sizes = (elastic.granule().bytes(), elastic.max());
         match running.add(&share.name, sizes, Box::new(ManagedShare(share))) {
             Ok(component) => share.is_managed_as(component),
@@ -302,7 +302,7 @@ impl Store {
     }
 }
 
-impl Source for Store {
+impl MemorySource for PageStore {
     fn granule(&self) -> usize {
         match self.source.get() {
             Some(Origin::Managed { elastic, .. }) => bytes_of(elastic),
@@ -311,16 +311,16 @@ impl Source for Store {
         }
     }
 
-    fn blank(&self, granule: Granule) -> Option<Blank> {
+    fn blank(&self, granule: Granule) -> Option<UncutMemory> {
         let (elastic, _) = self.managed()?;
-        Some(Blank {
+        Some(UncutMemory {
             granule: Some(granule),
             start: elastic.address(granule).ok()?,
             length: bytes_of(elastic),
         })
     }
 
-    fn next_blank(&self) -> Option<Blank> {
+    fn next_blank(&self) -> Option<UncutMemory> {
         let Some(Origin::Fixed {
             start,
             granule,
@@ -332,17 +332,17 @@ impl Source for Store {
         };
         let more = |next: usize| (next < *granules).then_some(next + 1);
         let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        Some(Blank {
+        Some(UncutMemory {
             granule: None,
             start: (start + taken.ok()? * granule) as *mut u8,
             length: *granule,
         })
     }
 
-    fn claim(&self, component: Component, share: &Share) -> Option<()> {
+    fn claim(&self, component: Component, share: &CacheShare) -> Option<()> {
         let (elastic, running) = self.managed()?;
         let is_full = elastic.held() + elastic.granule().bytes() > elastic.target();
-        if is_full || !filter::is_none_new() {
+        if is_full || !seccomp::is_none_new() {
             return None;
         }
         let most = AT_ONCE / elastic.granule().bytes().get();

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 
-use crate::trusted_path::{Found, PathError, fail, name_of, walk};
+use crate::trusted_path::{ResolvedPath, PathError, fail, name_of, walk};
 use crate::{Errno, SysError, effective_uid};
 
 /// Permissions of a new file before the umask.
@@ -39,7 +39,7 @@ pub enum Existing {
 
 /// New content of a file. It is removed if it is dropped before the commit.
 #[derive(Debug)]
-pub struct Draft {
+pub struct StagedFile {
     file: File,
     shown: PathBuf,
     /// The remaining rename. `None` for a device or pipe, which can be written to but not replaced.
@@ -79,34 +79,34 @@ pub fn draft_beside(path: &Path) -> PathBuf {
     path.with_file_name(random_name(path.file_name().unwrap_or_default()))
 }
 
-impl Draft {
+impl StagedFile {
     /// Begins new content for the file at a path.
     /// A device, or a pipe with a reader, is written to directly.
     ///
     /// # Errors
     /// [`PathError`] for another user's link or pipe, for a folder, socket or disk, and for a
     /// folder that is not writable.
-    pub fn begin(path: &Path, existing: Existing) -> Result<Draft, PathError> {
+    pub fn begin(path: &Path, existing: Existing) -> Result<StagedFile, PathError> {
         let found = walk(path, false)?;
         if existing == Existing::Kept && found.stat.is_some() {
             return Err(fail("open", &found.shown, Errno::EXIST));
         }
         match found.stat {
             Some(stat) => match FileType::from_raw_mode(stat.st_mode) {
-                _ if found.is_magic => Draft::write_directly(found),
-                FileType::RegularFile => Draft::beside(found, kept_mode(&stat), existing),
-                FileType::CharacterDevice => Draft::write_directly(found),
-                FileType::Fifo if is_own(&stat) => Draft::write_directly(found),
+                _ if found.is_magic => StagedFile::write_directly(found),
+                FileType::RegularFile => StagedFile::beside(found, kept_mode(&stat), existing),
+                FileType::CharacterDevice => StagedFile::write_directly(found),
+                FileType::Fifo if is_own(&stat) => StagedFile::write_directly(found),
                 other => Err(PathError::Special {
                     what: name_of(other),
                     path: found.shown,
                 }),
             },
-            None => Draft::beside(found, None, existing),
+            None => StagedFile::beside(found, None, existing),
         }
     }
 
-    fn beside(found: Found, mode: Option<u32>, existing: Existing) -> Result<Draft, PathError> {
+    fn beside(found: ResolvedPath, mode: Option<u32>, existing: Existing) -> Result<StagedFile, PathError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let first = mode.map_or(FRESH, |_| 0o600);
         let (from, file) = loop {
@@ -118,7 +118,7 @@ impl Draft {
                 Err(e) => return Err(fail("open", &found.shown, e)),
             }
         };
-        let draft = Draft {
+        let draft = StagedFile {
             file,
             shown: found.shown,
             waiting: Some(Waiting {
@@ -135,7 +135,7 @@ impl Draft {
         Ok(draft)
     }
 
-    fn write_directly(found: Found) -> Result<Draft, PathError> {
+    fn write_directly(found: ResolvedPath) -> Result<StagedFile, PathError> {
         // Does not wait for a reader, which may never come.
         let follows = if found.is_magic {
             OFlags::APPEND
@@ -148,7 +148,7 @@ impl Draft {
         let flags = rustix::fs::fcntl_getfl(&file).map_err(|e| fail("fcntl", &found.shown, e))?;
         rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)
             .map_err(|e| fail("fcntl", &found.shown, e))?;
-        Ok(Draft {
+        Ok(StagedFile {
             file: File::from(file),
             shown: found.shown,
             waiting: None,
@@ -225,7 +225,7 @@ impl Waiting {
     }
 }
 
-impl Write for Draft {
+impl Write for StagedFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.file.write(bytes)
     }
@@ -235,7 +235,7 @@ impl Write for Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         if let Some(waiting) = &self.waiting {
             // The caller receives the original error.
@@ -249,7 +249,7 @@ impl Drop for Draft {
 /// # Errors
 /// The errors of [`Draft::begin`], write(2) and [`Draft::commit`]. No draft is left behind.
 pub fn write_whole(path: &Path, content: &[u8], existing: Existing) -> Result<(), PathError> {
-    let mut draft = Draft::begin(path, existing)?;
+    let mut draft = StagedFile::begin(path, existing)?;
     draft.write_all(content).map_err(|e| {
         let shown = draft.shown.display().to_string();
         SysError::new("write", shown, crate::errno_of(&e))
@@ -283,7 +283,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         put(&path, "two").unwrap();
         assert_eq!((mode(&path), names(dir.path())), (0o640, 1));
-        let mut half = Draft::begin(&path, Existing::Replaced).unwrap();
+        let mut half = StagedFile::begin(&path, Existing::Replaced).unwrap();
         half.write_all(b"th").unwrap();
         assert_eq!((names(dir.path()), half.length()), (2, 2));
         drop(half);
@@ -424,7 +424,7 @@ mod tests {
             left -= 1;
         };
         step();
-        let mut draft = Draft::begin(Path::new(path), Existing::Replaced).unwrap();
+        let mut draft = StagedFile::begin(Path::new(path), Existing::Replaced).unwrap();
         step();
         draft.write_all(b"new, ").unwrap();
         step();

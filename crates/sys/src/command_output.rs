@@ -17,7 +17,7 @@ use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, pidfd_open,
 };
 
-use crate::question::Deadline;
+use crate::deadline::Deadline;
 
 /// Removes from a command all that a program run for its output does not need: the session and its terminal (into
 /// which the program could type), privileges from set-user-id programs, core dumps, and a life longer than the
@@ -70,8 +70,8 @@ pub fn run_for_output(
     let child = asked.child();
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let mut pipes = [
-        Pipe::of(out.map(Into::into), most)?,
-        Pipe::of(err.map(Into::into), most)?,
+        Pipe::new(out.map(Into::into), most)?,
+        Pipe::new(err.map(Into::into), most)?,
     ];
     let end = pidfd_open(Pid::from_child(asked.child()), PidfdFlags::empty()).ok();
     // Before Linux 5.3 no descriptor reports its end.
@@ -147,7 +147,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn of(pipe: Option<OwnedFd>, most: usize) -> Result<Pipe, Error> {
+    fn new(pipe: Option<OwnedFd>, most: usize) -> Result<Pipe, Error> {
         if let Some(pipe) = &pipe {
             rustix::io::ioctl_fionbio(pipe, true)?;
         }

@@ -21,7 +21,7 @@ const FEATURES: &[(&str, u32)] = &[
 
 /// `struct ethtool_value`.
 #[repr(C)]
-struct Value {
+struct EthtoolValue {
     command: u32,
     data: u32,
 }
@@ -48,7 +48,7 @@ pub fn offloads(device: &str) -> Result<Vec<(&'static str, bool)>, SysError> {
     let mut known = Vec::new();
     let mut refused = None;
     for (name, command) in FEATURES {
-        let mut value = Value {
+        let mut value = EthtoolValue {
             command: *command,
             data: 0,
         };

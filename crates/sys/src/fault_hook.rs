@@ -91,7 +91,7 @@ pub enum ProcessCall<'a> {
 
 /// The answer of a [`Gate`] in place of the kernel's.
 #[derive(Debug)]
-pub enum Answer {
+pub enum GateReply {
     /// The call succeeded and returns nothing.
     Done,
     /// The kernel processed this many bytes.
@@ -117,7 +117,7 @@ pub trait Gate: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// The error that the call returns instead.
-    fn process(&self, _: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+    fn process(&self, _: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         Ok(None)
     }
 

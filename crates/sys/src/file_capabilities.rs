@@ -18,7 +18,7 @@ impl FileCapabilities {
     ///
     /// # Errors
     /// The errors of getxattr(2). EINVAL for an attribute in a format that no kernel writes.
-    pub fn of(path: &Path) -> Result<FileCapabilities, SysError> {
+    pub fn read(path: &Path) -> Result<FileCapabilities, SysError> {
         const NAME: &str = "security.capability";
         let fail =
             |errno| SysError::new("getxattr", format!("{NAME} of {}", path.display()), errno);
@@ -81,7 +81,7 @@ pub fn setcap_advice(needed: &[&str]) -> String {
         |f| f.display().to_string(),
     );
     let held = match &file {
-        Ok(path) => FileCapabilities::of(path),
+        Ok(path) => FileCapabilities::read(path),
         Err(_) => Err(SysError::new("readlink", "/proc/self/exe", Errno::IO)),
     };
     match held {
@@ -210,10 +210,10 @@ mod tests {
     fn a_file_without_any_has_none() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(
-            FileCapabilities::of(file.path()).unwrap(),
+            FileCapabilities::read(file.path()).unwrap(),
             FileCapabilities::default()
         );
-        assert!(FileCapabilities::of(Path::new("/no/such/file")).is_err());
+        assert!(FileCapabilities::read(Path::new("/no/such/file")).is_err());
         assert!(setcap_advice(&["cap_sys_nice"]).starts_with("setcap cap_sys_nice=ep /"));
     }
 }

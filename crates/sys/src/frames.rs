@@ -45,7 +45,7 @@ pub fn frames_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::own_page_map;
+    use crate::address_space::own_page_map;
     use crate::{Kernel, Mapping, Sharing};
     use hugeleaf_units::Bytes;
 

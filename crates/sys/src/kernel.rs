@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
-use crate::fault_hook::{Answer, Gate, ProcessCall};
+use crate::fault_hook::{GateReply, Gate, ProcessCall};
 use crate::files::HostChange;
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
 use crate::priority::RealTimePriority;
 use crate::process::{Pid, PidFd};
-use crate::split::{self, SplitFile};
+use crate::thp_split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
 
 /// Maximum delay between setting a stop flag and the end of a pause.
@@ -62,7 +62,7 @@ impl Kernel {
         call: ProcessCall<'_>,
         name: &'static str,
         subject: impl FnOnce() -> String,
-    ) -> Result<Option<Answer>, SysError> {
+    ) -> Result<Option<GateReply>, SysError> {
         match &self.gate {
             None => Ok(None),
             Some(gate) => gate
@@ -102,7 +102,7 @@ impl Kernel {
         match self.ask(ProcessCall::PidfdOpen(pid), "pidfd_open", || {
             pid.to_string()
         })? {
-            Some(Answer::Descriptor(fd)) => Ok(PidFd::from_fd(pid, fd)),
+            Some(GateReply::Descriptor(fd)) => Ok(PidFd::from_fd(pid, fd)),
             _ => PidFd::open(pid),
         }
     }
@@ -132,7 +132,7 @@ impl Kernel {
     ) -> Result<Bytes, SysError> {
         let of = || format!("of {}", process.pid());
         let call = ProcessCall::Madvise(process, ranges, advice);
-        if let Some(Answer::Bytes(bytes)) = self.ask(call, advice.call_name(), of)? {
+        if let Some(GateReply::Bytes(bytes)) = self.ask(call, advice.call_name(), of)? {
             return Ok(bytes);
         }
         self.advise(process, ranges, advice)
@@ -202,7 +202,7 @@ impl Kernel {
         detail: ScanDetail,
     ) -> Result<PageMap, SysError> {
         let call = ProcessCall::PageMap(pagemap, range, detail);
-        if let Some(Answer::PageMap(map)) = self.ask(call, "read", || "pagemap".to_owned())? {
+        if let Some(GateReply::PageMap(map)) = self.ask(call, "read", || "pagemap".to_owned())? {
             return Ok(map);
         }
         pagemap::read(
@@ -240,7 +240,7 @@ impl Kernel {
     pub fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
         let subject = || "split_huge_pages".to_owned();
         match self.ask(ProcessCall::OpenSplit(path), "open", subject)? {
-            Some(Answer::Descriptor(fd)) => Ok(SplitFile::from_file(File::from(fd))),
+            Some(GateReply::Descriptor(fd)) => Ok(SplitFile::from_file(File::from(fd))),
             _ => SplitFile::open(path),
         }
     }
@@ -276,8 +276,8 @@ impl Kernel {
             "process_vm_readv",
             subject,
         )? {
-            Some(Answer::Bytes(bytes)) => Ok(bytes),
-            _ => split::map_in(process, range, self.base_page()),
+            Some(GateReply::Bytes(bytes)) => Ok(bytes),
+            _ => thp_split::map_in(process, range, self.base_page()),
         }
     }
 

@@ -17,7 +17,7 @@
 
 mod advice;
 mod atomic_file;
-mod barrier;
+mod membarrier;
 mod command_output;
 mod error;
 mod ethtool;
@@ -25,7 +25,7 @@ mod fault_hook;
 mod file_capabilities;
 mod file_system;
 mod files;
-mod filter;
+mod seccomp;
 mod frames;
 mod kernel;
 mod lock;
@@ -37,31 +37,31 @@ mod prefault;
 mod priority;
 mod process;
 mod program_query;
-mod question;
+mod deadline;
 mod remote_call;
-mod space;
-mod split;
-mod start;
+mod address_space;
+mod thp_split;
+mod child;
 mod tracefs;
 mod trusted_path;
 mod untrusted_fs;
-mod usage;
+mod rusage;
 mod watchdog;
 
 pub use advice::Advice;
-pub use atomic_file::{Draft, Existing, draft_beside, is_draft_of, write_whole};
-pub use barrier::Barrier;
+pub use atomic_file::{StagedFile, Existing, draft_beside, is_draft_of, write_whole};
+pub use membarrier::Barrier;
 pub use command_output::{ProgramOutput, confine, run_for_output};
 pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
-pub use fault_hook::{Answer, Gate, Memory, MemoryCall, ProcessCall};
+pub use fault_hook::{GateReply, Gate, Memory, MemoryCall, ProcessCall};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use file_system::{FileSystemCapabilities, file_system_at};
 pub use files::{
     FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, metadata_at,
     probe_folder, probe_write, rename, write_value,
 };
-pub use filter::Filters;
+pub use seccomp::Filters;
 pub use frames::frames_of;
 pub use kernel::Kernel;
 pub use lock::{HostLock, Mark, lock_host, mark};
@@ -76,10 +76,10 @@ pub use process::{
     terminal_columns, ticks_per_second,
 };
 pub use program_query::query_program;
-pub use question::{Deadline, set_stop_flag};
-pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
-pub use split::SplitFile;
-pub use start::{
+pub use deadline::{Deadline, set_stop_flag};
+pub use address_space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
+pub use thp_split::SplitFile;
+pub use child::{
     ChildExit, ChildProgram, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
     peer_pid, prefer_oom_kill, real_ids, return_unused, set_task_policy,
 };
@@ -88,5 +88,5 @@ pub use trusted_path::{PathError, check_trusted, open_trusted};
 pub use untrusted_fs::{
     ConfinedFolder, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
 };
-pub use usage::{Usage, children_usage, process_usage, thread_usage};
+pub use rusage::{Usage, children_usage, process_usage, thread_usage};
 pub use watchdog::with_stall_limit;

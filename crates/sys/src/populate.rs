@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::space::{NO_ACCESS, mmap};
+use crate::address_space::{NO_ACCESS, mmap};
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 /// Number of pages that one call pins, which is one batch of the kernel with 4K base pages (two pages

@@ -105,7 +105,7 @@ mod x86_64 {
         if decided.load(Ordering::Relaxed) {
             return Err(not_stopped(process, Errno::TIMEDOUT));
         }
-        let thread = Stopped::stop(process)?;
+        let thread = StoppedThread::stop(process)?;
         // Before the stop, the id could have been reused for another process. Now it cannot,
         // because a traced process is not reaped.
         if process.has_exited()? {
@@ -153,15 +153,15 @@ mod x86_64 {
         Ok(start + at as u64)
     }
 
-    struct Stopped {
+    struct StoppedThread {
         thread: libc::pid_t,
     }
 
-    impl Stopped {
-        fn stop(process: &PidFd) -> Result<Stopped, SysError> {
+    impl StoppedThread {
+        fn stop(process: &PidFd) -> Result<StoppedThread, SysError> {
             let thread = libc::pid_t::try_from(process.pid().0).unwrap_or(0);
             request(libc::PTRACE_SEIZE, thread, 0, 0)?;
-            let stopped = Stopped { thread };
+            let stopped = StoppedThread { thread };
             request(libc::PTRACE_INTERRUPT, thread, 0, 0)?;
             loop {
                 let (signal, event) = stopped.wait()?;
@@ -279,7 +279,7 @@ mod x86_64 {
         }
     }
 
-    impl Drop for Stopped {
+    impl Drop for StoppedThread {
         fn drop(&mut self) {
             let _ = request(libc::PTRACE_DETACH, self.thread, 0, 0);
         }

@@ -77,7 +77,7 @@ pub(crate) fn fail(call: &'static str, path: &Path, errno: Errno) -> PathError {
     PathError::Call(SysError::new(call, path.display().to_string(), errno))
 }
 
-pub(crate) struct Found {
+pub(crate) struct ResolvedPath {
     pub folder: OwnedFd,
     pub name: OsString,
     pub shown: PathBuf,
@@ -115,7 +115,7 @@ fn check_others(stat: &Stat, path: &Path) -> Result<(), PathError> {
     }
 }
 
-struct Walk {
+struct PathWalk {
     folder: OwnedFd,
     shown: PathBuf,
     rest: VecDeque<OsString>,
@@ -125,7 +125,7 @@ struct Walk {
 
 const AS_PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-impl Walk {
+impl PathWalk {
     fn push_front(&mut self, path: &Path) {
         for part in path.components().rev() {
             match part {
@@ -205,7 +205,7 @@ impl Walk {
         }
     }
 
-    fn finish(mut self) -> Result<Found, PathError> {
+    fn finish(mut self) -> Result<ResolvedPath, PathError> {
         while let Some(name) = self.rest.pop_front() {
             let is_last = self.rest.is_empty();
             let path = self.shown.join(&name);
@@ -231,8 +231,8 @@ impl Walk {
         Err(fail("open", &self.shown, Errno::ISDIR))
     }
 
-    fn found(self, name: OsString, shown: PathBuf, is_magic: bool, stat: Option<Stat>) -> Found {
-        Found {
+    fn found(self, name: OsString, shown: PathBuf, is_magic: bool, stat: Option<Stat>) -> ResolvedPath {
+        ResolvedPath {
             folder: self.folder,
             name,
             shown,
@@ -243,7 +243,7 @@ impl Walk {
 }
 
 /// Resolves a path by the rule for links, and if `is_strict` also by the rule for folders.
-pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<Found, PathError> {
+pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<ResolvedPath, PathError> {
     if path.as_os_str().is_empty() {
         return Err(fail("open", path, Errno::NOENT));
     }
@@ -254,7 +254,7 @@ pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<Found, PathError> {
         Path::new("/")
     };
     let folder = rustix::fs::openat(CWD, start, AS_PLACE | OFlags::DIRECTORY, Mode::empty());
-    let mut walk = Walk {
+    let mut walk = PathWalk {
         folder: folder.map_err(|e| fail("open", path, e))?,
         shown: match is_relative {
             true => PathBuf::new(),

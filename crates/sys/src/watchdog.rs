@@ -14,11 +14,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-type Job = Box<dyn FnOnce() + Send>;
+type WatchdogTask = Box<dyn FnOnce() + Send>;
 
 /// A thread that waits for its next job, and its id.
 struct Helper {
-    jobs: Sender<Job>,
+    jobs: Sender<WatchdogTask>,
     thread: u32,
 }
 
@@ -57,7 +57,7 @@ pub fn with_stall_limit<T: Send + 'static>(
         job: Arc::downgrade(&running),
     };
     let (send, receive) = sync_channel(1);
-    let job: Job = Box::new(move || {
+    let job: WatchdogTask = Box::new(move || {
         let _ = send.send(act());
         drop(running);
     });
@@ -85,7 +85,7 @@ fn patience_for(file: &Path) -> Option<u64> {
 }
 
 fn start() -> Option<Helper> {
-    let (jobs, todo) = channel::<Job>();
+    let (jobs, todo) = channel::<WatchdogTask>();
     let (say, hear) = sync_channel(1);
     let work = move || {
         let _ = say.send(

@@ -14,7 +14,7 @@ pub fn has_pool() -> bool {
 
 /// A mapping as in `/proc/PID/smaps`; sizes in kB as the kernel prints them.
 #[derive(Debug, Default, Clone)]
-pub struct Mapping {
+pub struct SmapsMapping {
     pub start: u64,
     /// Address after the last byte.
     pub end: u64,
@@ -23,7 +23,7 @@ pub struct Mapping {
     fields: Vec<(String, u64)>,
 }
 
-impl Mapping {
+impl SmapsMapping {
     /// Returns the field in kB; 0 if the kernel does not print it.
     pub fn kb(&self, field: &str) -> u64 {
         let found = self.fields.iter().find(|(name, _)| name == field);
@@ -31,9 +31,9 @@ impl Mapping {
     }
 }
 
-pub fn mappings(pid: u32) -> Vec<Mapping> {
+pub fn mappings(pid: u32) -> Vec<SmapsMapping> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
-    let mut all: Vec<Mapping> = Vec::new();
+    let mut all: Vec<SmapsMapping> = Vec::new();
     for line in text.lines() {
         let mut words = line.split_whitespace();
         let first = words.next().unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn mappings(pid: u32) -> Vec<Mapping> {
                 last.fields.push((field.to_owned(), kb));
             }
         } else if let Some((start, end)) = first.split_once('-') {
-            all.push(Mapping {
+            all.push(SmapsMapping {
                 start: u64::from_str_radix(start, 16).unwrap(),
                 end: u64::from_str_radix(end, 16).unwrap(),
                 name: words.nth(4).unwrap_or_default().to_owned(),
@@ -81,7 +81,7 @@ pub fn private_memory(pid: u32, least_kb: u64) -> PrivateMemory {
 pub fn promotable_kb(pid: u32) -> u64 {
     let huge = huge_page_kb().unwrap() * 1024;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap")).unwrap();
-    let nameless = |m: &Mapping| m.name.is_empty() || m.name == "[heap]";
+    let nameless = |m: &SmapsMapping| m.name.is_empty() || m.name == "[heap]";
     let mut movable = 0;
     for mapping in mappings(pid).into_iter().filter(nameless) {
         let (first, end) = (mapping.start.next_multiple_of(huge), mapping.end);
@@ -101,7 +101,7 @@ pub fn promotable_kb(pid: u32) -> u64 {
 }
 
 /// Returns the largest shared mapping.
-pub fn largest_shared(pid: u32) -> Mapping {
+pub fn largest_shared(pid: u32) -> SmapsMapping {
     mappings(pid)
         .into_iter()
         .filter(|m| m.name.starts_with("/dev/zero") || m.name.starts_with("/SYSV"))

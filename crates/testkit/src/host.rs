@@ -50,7 +50,7 @@ const VM: [&str; 6] = [
 #[must_use]
 pub struct ExclusiveHost {
     before: Mutex<Before>,
-    held: Held,
+    held: TestLock,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ struct Before {
 #[must_use]
 pub struct SharedHost {
     before: Values,
-    held: Held,
+    held: TestLock,
 }
 
 type Values = BTreeMap<PathBuf, String>;
@@ -77,7 +77,7 @@ type Values = BTreeMap<PathBuf, String>;
 /// # Panics
 /// If the calling thread holds the host shared, because it would wait for itself.
 pub fn exclusive() -> ExclusiveHost {
-    let held = Held::take(Kind::Alone);
+    let held = TestLock::take(LockMode::Alone);
     let is_first = held.is_outermost() && is_root();
     if is_first {
         restore(&recorded());
@@ -96,12 +96,12 @@ pub fn exclusive() -> ExclusiveHost {
 
 /// Waits until no other test holds the host exclusively, and holds it shared.
 pub fn shared() -> SharedHost {
-    let mut held = Held::take(Kind::Shared);
+    let mut held = TestLock::take(LockMode::Shared);
     // No test holds the host alone, so the one that left the record was killed.
     while held.is_outermost() && is_root() && Path::new(RECORD).exists() {
         held.end();
         drop(exclusive());
-        held = Held::take(Kind::Shared);
+        held = TestLock::take(LockMode::Shared);
     }
     SharedHost {
         before: knobs(),
@@ -404,38 +404,38 @@ fn chosen(path: &Path) -> Option<String> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum LockMode {
     Shared,
     Alone,
 }
 
 thread_local! {
     /// This thread's kind of lock, and its number of guards.
-    static OWN: Cell<(Option<Kind>, u32)> = const { Cell::new((None, 0)) };
+    static OWN: Cell<(Option<LockMode>, u32)> = const { Cell::new((None, 0)) };
 }
 
 /// The lock. A guard nested in another one of the same thread takes no lock.
 #[derive(Debug)]
-struct Held {
+struct TestLock {
     lock: Option<File>,
     depth: u32,
     /// Makes the guard `!Send`: the thread that took the lock must release it.
     _own: PhantomData<MutexGuard<'static, ()>>,
 }
 
-impl Held {
-    fn take(kind: Kind) -> Held {
+impl TestLock {
+    fn take(kind: LockMode) -> TestLock {
         let (outer, depth) = OWN.get();
         let lock = match (outer, kind) {
-            (None, Kind::Shared) => lock(FlockOperation::LockShared),
-            (None, Kind::Alone) => OWN_TURN.take(|| lock(FlockOperation::LockExclusive)),
-            (Some(Kind::Shared), Kind::Alone) => {
+            (None, LockMode::Shared) => lock(FlockOperation::LockShared),
+            (None, LockMode::Alone) => OWN_TURN.take(|| lock(FlockOperation::LockExclusive)),
+            (Some(LockMode::Shared), LockMode::Alone) => {
                 panic!("this thread holds the host shared: alone would wait for itself")
             }
             (Some(_), _) => None,
         };
         OWN.set((outer.or(Some(kind)), depth + 1));
-        Held {
+        TestLock {
             lock,
             depth: depth + 1,
             _own: PhantomData,
@@ -451,14 +451,14 @@ impl Held {
         let depth = depth.saturating_sub(1);
         OWN.set((outer.filter(|_| depth > 0), depth));
         let lock = self.lock.take();
-        if depth == 0 && outer == Some(Kind::Alone) {
+        if depth == 0 && outer == Some(LockMode::Alone) {
             OWN_TURN.end(lock);
         }
     }
 }
 
 /// The exclusive lock among the threads of this process.
-struct Turn {
+struct ExclusiveLock {
     state: Mutex<TurnState>,
     handed_on: Condvar,
 }
@@ -471,7 +471,7 @@ struct TurnState {
     left: Option<Option<File>>,
 }
 
-static OWN_TURN: Turn = Turn {
+static OWN_TURN: ExclusiveLock = ExclusiveLock {
     state: Mutex::new(TurnState {
         is_taken: false,
         waiting: 0,
@@ -480,7 +480,7 @@ static OWN_TURN: Turn = Turn {
     handed_on: Condvar::new(),
 };
 
-impl Turn {
+impl ExclusiveLock {
     /// Takes the lock from the previous thread, or acquires a new one.
     fn take(&self, lock: impl FnOnce() -> Option<File>) -> Option<File> {
         let mut state = self.state.lock().unwrap();

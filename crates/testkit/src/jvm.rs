@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::find_program;
-use crate::process::Running;
+use crate::process::ChildGuard;
 use crate::server::{ServerError, file};
 
 /// A running JVM.
 #[derive(Debug)]
 pub struct Jvm {
-    pub running: Running,
+    pub running: ChildGuard,
     /// Lines before the ready line.
     pub said: Vec<String>,
     pub input: ChildStdin,
@@ -35,7 +35,7 @@ impl Jvm {
     ) -> Result<Jvm, ServerError> {
         let program = command.get_program().to_owned();
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut running = Running(child.map_err(file(Path::new(&program)))?);
+        let mut running = ChildGuard(child.map_err(file(Path::new(&program)))?);
         let input = running.0.stdin.take().unwrap();
         let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
         let mut said = Vec::new();

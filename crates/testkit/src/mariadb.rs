@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::find_program;
 use crate::server::{
-    Account, Durability, Ending, Server, ServerError, ServerSettings, command, folder_below,
+    ServerAccount, Durability, ShutdownSignals, Server, ServerError, ServerSettings, command, folder_below,
     run_to_end,
 };
 
@@ -24,7 +24,7 @@ pub const COMPLAINTS: [&str; 4] = ["[ERROR]", "got signal", "Assertion", "corrup
 #[derive(Debug)]
 pub struct MariadbServer {
     program: PathBuf,
-    account: Account,
+    account: ServerAccount,
     pub server: Server,
 }
 
@@ -44,7 +44,7 @@ impl MariadbServer {
         let mut server = MariadbServer {
             program,
             account,
-            server: Server::in_folder(folder, Ending::TERM),
+            server: Server::in_folder(folder, ShutdownSignals::TERM),
         };
         let mut command = server.command(&[], &install);
         run_to_end(install_on(&mut command, &server.data()))?;
@@ -83,7 +83,7 @@ impl MariadbServer {
     }
 
     fn command(&self, start_with: &[std::ffi::OsString], program: &Path) -> Command {
-        let with_us = Ending::TERM.with_us;
+        let with_us = ShutdownSignals::TERM.with_us;
         command(self.account, with_us, start_with, program, self.folder())
     }
 
@@ -125,8 +125,8 @@ impl MariadbServer {
     }
 }
 
-pub fn account() -> Account {
-    Account::first_of(&["mysql", "nobody"])
+pub fn account() -> ServerAccount {
+    ServerAccount::first_of(&["mysql", "nobody"])
 }
 
 /// Returns the server and the program that creates its data folder, if both are installed.

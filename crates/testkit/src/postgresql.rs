@@ -8,7 +8,7 @@ use std::process::Command;
 use hugeleaf_units::Bytes;
 
 use crate::server::{
-    Account, Durability, Ending, Server, ServerError, ServerSettings, as_account, command,
+    ServerAccount, Durability, ShutdownSignals, Server, ServerError, ServerSettings, as_account, command,
     folder_below, prepare, reason_in, run_to_end,
 };
 
@@ -24,7 +24,7 @@ pub const COMPLAINTS: [&str; 4] = ["ERROR:", "FATAL:", "PANIC:", "terminated by 
 #[derive(Debug)]
 pub struct PostgresServer {
     programs: PathBuf,
-    account: Account,
+    account: ServerAccount,
     pub server: Server,
 }
 
@@ -40,7 +40,7 @@ impl PostgresServer {
         let mut server = PostgresServer {
             programs,
             account,
-            server: Server::in_folder(folder, Ending::POSTGRESQL),
+            server: Server::in_folder(folder, ShutdownSignals::POSTGRESQL),
         };
         let initdb = server.programs.join("initdb");
         run_to_end(initdb_on(
@@ -157,13 +157,13 @@ impl PostgresServer {
     }
 
     fn command(&self, start_with: &[OsString], program: &Path) -> Command {
-        let with_us = Ending::POSTGRESQL.with_us;
+        let with_us = ShutdownSignals::POSTGRESQL.with_us;
         command(self.account, with_us, start_with, program, self.folder())
     }
 }
 
-pub fn account() -> Account {
-    Account::first_of(&["postgres", "nobody"])
+pub fn account() -> ServerAccount {
+    ServerAccount::first_of(&["postgres", "nobody"])
 }
 
 /// Returns the connection string of a server with its socket in this folder.
@@ -181,7 +181,7 @@ pub fn is_ready(data: &Path) -> bool {
 }
 
 /// Creates a cluster in `folder/data` without authentication.
-pub fn init(bin: &Path, account: Account, folder: &Path) {
+pub fn init(bin: &Path, account: ServerAccount, folder: &Path) {
     prepare(initdb_on(
         &mut as_account(account, &bin.join("initdb"), folder),
         folder,

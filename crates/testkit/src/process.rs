@@ -25,7 +25,7 @@ impl CommandOutput {
     /// # Panics
     /// If it does not start, or runs longer than a quarter of an hour (a day in a soak test). A server that should refuse to start may run
     /// instead; it is killed.
-    pub fn of(command: &mut Command) -> CommandOutput {
+    pub fn run(command: &mut Command) -> CommandOutput {
         const QUARTER: Duration = Duration::from_secs(15 * 60);
         let at_most = crate::size_or_soak(QUARTER, QUARTER, 96 * QUARTER);
         let shown = format!("{command:?}");
@@ -126,7 +126,7 @@ fn rerun_test(test: &str, by: &[&str]) -> bool {
         .args(words)
         .args(["--exact", test, "--nocapture"])
         .env(APART, test);
-    let answer = CommandOutput::of(&mut command).ends_in(&[0]);
+    let answer = CommandOutput::run(&mut command).ends_in(&[0]);
     print!("{}", answer.stdout);
     assert!(
         answer.stdout.contains("1 passed"),
@@ -137,15 +137,15 @@ fn rerun_test(test: &str, by: &[&str]) -> bool {
 
 /// A child that is killed and reaped when the test ends for any reason.
 #[derive(Debug)]
-pub struct Running(pub Child);
+pub struct ChildGuard(pub Child);
 
-impl Running {
+impl ChildGuard {
     pub fn pid(&self) -> String {
         self.0.id().to_string()
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -153,7 +153,7 @@ impl Drop for Running {
 }
 
 /// Starts an idle process with `mib` MiB of private memory, as `uid` if given.
-pub fn holder(mib: u32, uid: Option<u32>) -> Running {
+pub fn holder(mib: u32, uid: Option<u32>) -> ChildGuard {
     let script = format!("x=$(head -c {mib}M /dev/zero | tr '\\0' x); echo ready; read -r line");
     let mut command = Command::new("/bin/sh");
     command
@@ -168,14 +168,14 @@ pub fn holder(mib: u32, uid: Option<u32>) -> Running {
     let mut child = command.spawn().unwrap();
     let mut ready = [0u8; 6];
     let mut out = child.stdout.take().unwrap();
-    let running = Running(child);
+    let running = ChildGuard(child);
     out.read_exact(&mut ready).expect("the holder came up");
     running
 }
 
 /// Starts a process that has ended and is not reaped.
-pub fn zombie() -> Running {
-    let child = Running(Command::new("true").spawn().unwrap());
+pub fn zombie() -> ChildGuard {
+    let child = ChildGuard(Command::new("true").spawn().unwrap());
     let stat = format!("/proc/{}/stat", child.pid());
     crate::until("the child is a zombie", || {
         std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") Z "))

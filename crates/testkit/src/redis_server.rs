@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::find_program;
-use crate::server::{Account, Ending, Server, ServerError, ServerSettings, command, folder_below};
+use crate::server::{ServerAccount, ShutdownSignals, Server, ServerError, ServerSettings, command, folder_below};
 
 #[cfg(feature = "clients")]
 mod filled;
@@ -36,12 +36,12 @@ impl RedisServer {
         })?;
         let account = account();
         let folder = folder_below(&settings.below, account)?;
-        let with_us = Ending::TERM.with_us;
+        let with_us = ShutdownSignals::TERM.with_us;
         let (start_with, at) = (&settings.start_with, folder.path());
         let mut command = command(account, with_us, start_with, &program, at);
         settings_on(&mut command, at).args(&settings.more);
         let mut server = RedisServer {
-            server: Server::in_folder(folder, Ending::TERM),
+            server: Server::in_folder(folder, ShutdownSignals::TERM),
         };
         let socket = server.socket();
         server.server.run(&mut command, &|| is_ready(&socket))?;
@@ -57,8 +57,8 @@ impl RedisServer {
     }
 }
 
-pub fn account() -> Account {
-    Account::first_of(&["redis", "nobody"])
+pub fn account() -> ServerAccount {
+    ServerAccount::first_of(&["redis", "nobody"])
 }
 
 pub fn program() -> Option<PathBuf> {

@@ -96,7 +96,7 @@ impl Default for ServerSettings {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Ending {
+pub struct ShutdownSignals {
     /// Signal that the server gets when the starting thread dies, as named by setpriv(1).
     pub with_us: &'static str,
     /// Signals in order, each with the time to wait for the end.
@@ -105,14 +105,14 @@ pub struct Ending {
 
 const KILL: (Signal, Duration) = (Signal::KILL, Duration::from_secs(10));
 
-impl Ending {
+impl ShutdownSignals {
     /// SIGTERM requests a regular shutdown.
-    pub const TERM: Ending = Ending {
+    pub const TERM: ShutdownSignals = ShutdownSignals {
         with_us: "TERM",
         signals: &[(Signal::TERM, PATIENCE), KILL],
     };
     /// For PostgreSQL, SIGINT is the "fast" shutdown and SIGQUIT the immediate one.
-    pub const POSTGRESQL: Ending = Ending {
+    pub const POSTGRESQL: ShutdownSignals = ShutdownSignals {
         with_us: "INT",
         signals: &[
             (Signal::INT, PATIENCE),
@@ -124,21 +124,21 @@ impl Ending {
 
 /// The account of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Account {
+pub struct ServerAccount {
     pub uid: u32,
     pub gid: u32,
 }
 
-impl Account {
+impl ServerAccount {
     /// Returns the first of these accounts that exists; servers refuse to run as root.
     #[track_caller]
-    pub fn first_of(names: &[&str]) -> Account {
+    pub fn first_of(names: &[&str]) -> ServerAccount {
         let passwd = fs::read_to_string("/etc/passwd").unwrap();
         let accounts = parse_passwd(&passwd);
         let find = |name: &&str| accounts.iter().find(|account| account.name == *name);
         let found = names.iter().find_map(find);
         let found = found.unwrap_or_else(|| panic!("none of the accounts {names:?} exists"));
-        Account {
+        ServerAccount {
             uid: found.uid,
             gid: found.gid,
         }
@@ -146,7 +146,7 @@ impl Account {
 }
 
 /// Creates a folder owned by the server's account.
-pub fn folder_for(account: Account) -> TempDir {
+pub fn folder_for(account: ServerAccount) -> TempDir {
     folder_below(&std::env::temp_dir(), account).unwrap()
 }
 
@@ -154,7 +154,7 @@ pub fn folder_for(account: Account) -> TempDir {
 ///
 /// # Errors
 /// [`ServerError::File`].
-pub fn folder_below(below: &Path, account: Account) -> Result<TempDir, ServerError> {
+pub fn folder_below(below: &Path, account: ServerAccount) -> Result<TempDir, ServerError> {
     let made = tempfile::Builder::new()
         .prefix("hugeleaf-server-")
         .permissions(Permissions::from_mode(0o755))
@@ -169,12 +169,12 @@ pub fn folder_below(below: &Path, account: Account) -> Result<TempDir, ServerErr
 
 /// Returns a command that runs `program` as the account (if root) in its folder. The kernel kills it with the thread that starts it,
 /// through setpriv(1), which comes with mount.
-pub fn as_account(account: Account, program: &Path, folder: &Path) -> Command {
+pub fn as_account(account: ServerAccount, program: &Path, folder: &Path) -> Command {
     command(account, "KILL", &[], program, folder)
 }
 
 pub(crate) fn command(
-    account: Account,
+    account: ServerAccount,
     with_us: &str,
     start_with: &[OsString],
     program: &Path,
@@ -190,7 +190,7 @@ pub(crate) fn command(
         }
     };
     if crate::is_root() {
-        let Account { uid, gid } = account;
+        let ServerAccount { uid, gid } = account;
         command.args([format!("--reuid={uid}"), format!("--regid={gid}")]);
         command.arg("--clear-groups");
     }
@@ -240,7 +240,7 @@ pub struct Server {
     folder: TempDir,
     log: PathBuf,
     checked: usize,
-    ending: Ending,
+    ending: ShutdownSignals,
 }
 
 impl Server {
@@ -256,8 +256,8 @@ impl Server {
         ready: impl Fn() -> bool,
     ) -> Server {
         let ending = match stop {
-            Signal::INT => Ending::POSTGRESQL,
-            _ => Ending::TERM,
+            Signal::INT => ShutdownSignals::POSTGRESQL,
+            _ => ShutdownSignals::TERM,
         };
         let mut server = Server::in_folder(folder, ending);
         server.run(command, &ready).unwrap();
@@ -265,7 +265,7 @@ impl Server {
     }
 
     /// Returns a server that is not running yet.
-    pub fn in_folder(folder: TempDir, ending: Ending) -> Server {
+    pub fn in_folder(folder: TempDir, ending: ShutdownSignals) -> Server {
         Server {
             child: None,
             log: folder.path().join("server.log"),
@@ -439,8 +439,8 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_is_an_error_with_its_log() {
-        let account = Account::first_of(&["nobody"]);
-        let mut server = Server::in_folder(folder_for(account), Ending::TERM);
+        let account = ServerAccount::first_of(&["nobody"]);
+        let mut server = Server::in_folder(folder_for(account), ShutdownSignals::TERM);
         let mut sh = as_account(account, Path::new("/bin/sh"), server.folder());
         sh.args(["-c", "echo 'FATAL: no'; exit 3"]);
         let error = server.run(&mut sh, &|| false).unwrap_err();

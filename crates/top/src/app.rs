@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use hugeleaf_guard::status::MoveStatus;
 use hugeleaf_mover::{Outcome, Percent, Stage};
-use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, View};
+use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, TextOptions};
 use hugeleaf_report::promote::{Commands, Direction};
 use hugeleaf_units::Failure;
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use crate::act::{ChangeRequest, outcome_page};
+use crate::actions::{ChangeRequest, outcome_page};
 use crate::history::History;
-use crate::model::{Id, Operation, Program, Sample};
-use crate::pane::{Confirmation, Body, Pane, help, refused};
+use crate::model::{Id, Operation, TreeLine, HostSample};
+use crate::pane::{Confirmation, PaneContent, Pane, help, refused};
 use crate::scan_schedule::Visible;
 use crate::scanner::is_own;
 use crate::table::{Column, Placed, Sort, columns, rows};
@@ -27,7 +27,7 @@ const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 const LONGEST_FILTER: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct AppConfig {
     pub can_move: bool,
     pub why_not: &'static str,
     pub colour: bool,
@@ -35,42 +35,42 @@ pub struct Config {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum AppEvent {
     Key(KeyEvent),
     Mouse(MouseEvent),
     Paste(String),
     /// The terminal has another size: columns and rows.
     Size(u16, u16),
-    Scanned(Box<Sample>),
-    Played(usize, Box<Sample>),
+    Scanned(Box<HostSample>),
+    Played(usize, Box<HostSample>),
     /// The next sample of a recording is due.
     Tick,
-    Answer(u64, Answer),
+    Answer(u64, TaskResult),
     Progress(Operation),
     Note(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum TaskResult {
     /// Answers [`Effect::Why`].
     Why(Result<Page, Failure>),
     /// Answers [`Effect::Change`], both a dry run and a real one.
-    Changed(Box<Program>, ChangeRequest, Box<Result<Outcome, Failure>>),
+    Changed(Box<TreeLine>, ChangeRequest, Box<Result<Outcome, Failure>>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
+pub enum AppAction {
     Quit,
     Suspend,
     Redraw,
-    Why(u64, Box<Program>),
-    Change(u64, Box<Program>, ChangeRequest),
+    Why(u64, Box<TreeLine>),
+    Change(u64, Box<TreeLine>, ChangeRequest),
     StopMove,
     Show(usize),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Mode {
+pub enum AppMode {
     List,
     /// A filter is being typed. Holds the previous one.
     Filter(String),
@@ -107,17 +107,17 @@ impl Playing {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct App {
-    pub config: Config,
+    pub config: AppConfig,
     pub size: (u16, u16),
     /// The sample that is shown. `None` before the first.
-    pub sample: Option<Sample>,
+    pub sample: Option<HostSample>,
     pub history: History,
     pub sort: Sort,
     pub filter: String,
     /// Indices of the programs in their order.
     pub rows: Vec<usize>,
     pub top: usize,
-    pub mode: Mode,
+    pub mode: AppMode,
     pub note: Option<String>,
     pub moving: Option<Operation>,
     pub playing: Option<Playing>,
@@ -127,11 +127,11 @@ pub struct App {
     tickets: u64,
     /// True if the user asked to quit while a promotion or demotion runs.
     leaving: bool,
-    effects: Vec<Effect>,
+    effects: Vec<AppAction>,
 }
 
 impl App {
-    pub fn new(config: Config, playing: Option<Playing>) -> App {
+    pub fn new(config: AppConfig, playing: Option<Playing>) -> App {
         App {
             config,
             size: (80, 24),
@@ -141,7 +141,7 @@ impl App {
             filter: String::new(),
             rows: Vec::new(),
             top: 0,
-            mode: Mode::List,
+            mode: AppMode::List,
             note: None,
             moving: None,
             playing,
@@ -153,31 +153,31 @@ impl App {
         }
     }
 
-    pub fn on(&mut self, event: Event) -> Vec<Effect> {
+    pub fn on(&mut self, event: AppEvent) -> Vec<AppAction> {
         self.take(event);
         self.keep_in_sight();
         std::mem::take(&mut self.effects)
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: AppEvent) {
         match event {
-            Event::Key(key) if key.kind == KeyEventKind::Release => {}
-            Event::Key(key) => self.key(key),
-            Event::Mouse(mouse) => self.mouse(mouse),
-            Event::Paste(text) => {
+            AppEvent::Key(key) if key.kind == KeyEventKind::Release => {}
+            AppEvent::Key(key) => self.key(key),
+            AppEvent::Mouse(mouse) => self.mouse(mouse),
+            AppEvent::Paste(text) => {
                 // Pasted text is never a command, whatever letters it has.
-                if let Mode::Filter(_) = self.mode {
+                if let AppMode::Filter(_) = self.mode {
                     text.chars().for_each(|c| self.filter_by(c));
                 }
             }
-            Event::Size(columns, rows) => {
+            AppEvent::Size(columns, rows) => {
                 self.size = (columns, rows);
-                if let Mode::Pane(pane) = &self.mode {
+                if let AppMode::Pane(pane) = &self.mode {
                     self.scroll(pane.scroll);
                 }
             }
-            Event::Scanned(sample) => self.show(*sample),
-            Event::Played(at, sample) => {
+            AppEvent::Scanned(sample) => self.show(*sample),
+            AppEvent::Played(at, sample) => {
                 if let Some(playing) = &mut self.playing {
                     // History only grows, so a step back clears it.
                     if at < playing.at {
@@ -187,10 +187,10 @@ impl App {
                 }
                 self.show(*sample);
             }
-            Event::Tick => self.tick(),
-            Event::Answer(ticket, answer) => self.answer(ticket, answer),
-            Event::Progress(progress) => self.moving = Some(progress),
-            Event::Note(note) => self.note = Some(note),
+            AppEvent::Tick => self.tick(),
+            AppEvent::Answer(ticket, answer) => self.answer(ticket, answer),
+            AppEvent::Progress(progress) => self.moving = Some(progress),
+            AppEvent::Note(note) => self.note = Some(note),
         }
     }
 
@@ -202,7 +202,7 @@ impl App {
 
     fn tick(&mut self) {
         if let Some(playing) = self.goes_on() {
-            self.effects.push(Effect::Show(playing.at + 1));
+            self.effects.push(AppAction::Show(playing.at + 1));
         }
     }
 
@@ -214,11 +214,11 @@ impl App {
         let visible = self.in_sight().filter_map(|row| self.program_at(row));
         Visible {
             selected: self.selected,
-            visible: visible.map(Program::id).collect(),
+            visible: visible.map(TreeLine::id).collect(),
         }
     }
 
-    pub fn program_at(&self, row: usize) -> Option<&Program> {
+    pub fn program_at(&self, row: usize) -> Option<&TreeLine> {
         self.sample.as_ref()?.programs.get(*self.rows.get(row)?)
     }
 
@@ -237,7 +237,7 @@ impl App {
         columns(self.size.0.into(), guard)
     }
 
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> ScreenLayout {
         let sample = self.sample.as_ref();
         let guard = sample.is_some_and(|s| s.guard.is_some());
         let problems = sample.is_some_and(|s| !s.problems.is_empty());
@@ -245,7 +245,7 @@ impl App {
         let host = 6 + usize::from(guard) + usize::from(problems);
         // The head of the table, and the last line.
         let taken = host + 1 + moves + 1;
-        Layout {
+        ScreenLayout {
             host,
             list: usize::from(self.size.1).saturating_sub(taken),
             moves,
@@ -263,7 +263,7 @@ impl App {
         self.size.0 < LEAST.0 || self.size.1 < LEAST.1
     }
 
-    fn show(&mut self, sample: Sample) {
+    fn show(&mut self, sample: HostSample) {
         self.history.add(&sample);
         self.sample = Some(sample);
         self.arrange();
@@ -282,7 +282,7 @@ impl App {
 
     fn select(&mut self, row: usize) {
         let row = row.min(self.rows.len().saturating_sub(1));
-        self.selected = self.program_at(row).map(Program::id);
+        self.selected = self.program_at(row).map(TreeLine::id);
         self.selected_at = row;
     }
 
@@ -301,12 +301,12 @@ impl App {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if is_control => {
-                return self.effects.extend([Effect::StopMove, Effect::Quit]);
+                return self.effects.extend([AppAction::StopMove, AppAction::Quit]);
             }
-            KeyCode::Char('z') if is_control => return self.effects.push(Effect::Suspend),
-            KeyCode::Char('l') if is_control => return self.effects.push(Effect::Redraw),
+            KeyCode::Char('z') if is_control => return self.effects.push(AppAction::Suspend),
+            KeyCode::Char('l') if is_control => return self.effects.push(AppAction::Redraw),
             KeyCode::Char('u') if is_control => {
-                if let Mode::Filter(_) = self.mode {
+                if let AppMode::Filter(_) = self.mode {
                     self.filter.clear();
                     self.arrange();
                 }
@@ -320,9 +320,9 @@ impl App {
         }
         self.note = None;
         match &self.mode {
-            Mode::List => self.list_key(key),
-            Mode::Filter(_) => self.filter_key(key.code),
-            Mode::Pane(_) => self.pane_key(key.code),
+            AppMode::List => self.list_key(key),
+            AppMode::Filter(_) => self.filter_key(key.code),
+            AppMode::Pane(_) => self.pane_key(key.code),
         }
     }
 
@@ -335,7 +335,7 @@ impl App {
             return self.select(to);
         }
         match key.code {
-            KeyCode::Char('/') => self.mode = Mode::Filter(self.filter.clone()),
+            KeyCode::Char('/') => self.mode = AppMode::Filter(self.filter.clone()),
             KeyCode::Esc if !self.filter.is_empty() => {
                 self.filter.clear();
                 self.arrange();
@@ -346,7 +346,7 @@ impl App {
                 self.sort.descending = !self.sort.descending;
                 self.arrange();
             }
-            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(None, Body::Page(self.help())),
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(None, PaneContent::Page(self.help())),
             KeyCode::Char('w') | KeyCode::Enter => self.ask_why(),
             KeyCode::Char('p') => self.ask_move(Direction::Promote),
             KeyCode::Char('d') => self.ask_move(Direction::Demote),
@@ -369,13 +369,13 @@ impl App {
             ));
             return;
         }
-        self.effects.extend([Effect::StopMove, Effect::Quit]);
+        self.effects.extend([AppAction::StopMove, AppAction::Quit]);
     }
 
     fn stop_move(&mut self) {
         if self.moving.is_some() {
             self.note = Some("stopping; completed blocks stay as they are".into());
-            self.effects.push(Effect::StopMove);
+            self.effects.push(AppAction::StopMove);
         }
     }
 
@@ -391,18 +391,18 @@ impl App {
             // At the end, plays again from the beginning.
             KeyCode::Char(' ') if playing.is_at_end() => {
                 playing.paused = false;
-                self.effects.push(Effect::Show(0));
+                self.effects.push(AppAction::Show(0));
             }
             KeyCode::Char(' ') => playing.paused = !playing.paused,
             KeyCode::Left => {
                 playing.paused = true;
                 let at = playing.at.saturating_sub(far);
-                self.effects.push(Effect::Show(at));
+                self.effects.push(AppAction::Show(at));
             }
             KeyCode::Right => {
                 playing.paused = true;
                 let at = (playing.at + far).min(playing.scans - 1);
-                self.effects.push(Effect::Show(at));
+                self.effects.push(AppAction::Show(at));
             }
             KeyCode::Char('+' | '=') => playing.speed = (playing.speed + 1).min(SPEEDS.len() - 1),
             KeyCode::Char('-') => playing.speed = playing.speed.saturating_sub(1),
@@ -439,9 +439,9 @@ impl App {
 
     fn filter_key(&mut self, code: KeyCode) {
         match code {
-            KeyCode::Enter => self.mode = Mode::List,
+            KeyCode::Enter => self.mode = AppMode::List,
             KeyCode::Esc => {
-                if let Mode::Filter(before) = std::mem::replace(&mut self.mode, Mode::List) {
+                if let AppMode::Filter(before) = std::mem::replace(&mut self.mode, AppMode::List) {
                     self.filter = before;
                 }
             }
@@ -462,7 +462,7 @@ impl App {
     }
 
     fn pane_key(&mut self, code: KeyCode) {
-        let Mode::Pane(pane) = &self.mode else {
+        let AppMode::Pane(pane) = &self.mode else {
             return;
         };
         let down = match code {
@@ -477,28 +477,28 @@ impl App {
 
     /// Scrolls a pane, no further than its end.
     fn scroll(&mut self, to: usize) {
-        let Mode::Pane(pane) = &self.mode else { return };
+        let AppMode::Pane(pane) = &self.mode else { return };
         let length = self.pane_lines(pane).len();
         let to = to.min(length.saturating_sub(self.pane_height(pane)));
-        if let Mode::Pane(pane) = &mut self.mode {
+        if let AppMode::Pane(pane) = &mut self.mode {
             pane.scroll = to;
         }
     }
 
     /// Returns the lines of a pane, without its title and surroundings.
     pub fn pane_lines(&self, pane: &Pane) -> Vec<PaintedLine> {
-        let view = View::plain(usize::from(self.size.0).saturating_sub(2));
+        let view = TextOptions::plain(usize::from(self.size.0).saturating_sub(2));
         match (&pane.body, &pane.about) {
-            (Body::Waiting(what), _) => vec![vec![((*what).to_owned(), Paint::Mark(Mark::Dim))]],
-            (Body::Page(page), _) => page.painted(view),
-            (Body::Ask(ask), Some(about)) => ask.page(&self.config.commands, about).painted(view),
-            (Body::Ask(_), None) => Vec::new(),
+            (PaneContent::Waiting(what), _) => vec![vec![((*what).to_owned(), Paint::Mark(Mark::Dim))]],
+            (PaneContent::Page(page), _) => page.painted(view),
+            (PaneContent::Ask(ask), Some(about)) => ask.page(&self.config.commands, about).painted(view),
+            (PaneContent::Ask(_), None) => Vec::new(),
         }
     }
 
     /// Returns the rows for them: without a title, the program's own lines, a question and keys.
     pub fn pane_height(&self, pane: &Pane) -> usize {
-        let question = if matches!(pane.body, Body::Ask(_)) {
+        let question = if matches!(pane.body, PaneContent::Ask(_)) {
             3
         } else {
             0
@@ -517,17 +517,17 @@ impl App {
     }
 
     fn pane_order(&mut self, code: KeyCode) {
-        let Mode::Pane(pane) = &mut self.mode else {
+        let AppMode::Pane(pane) = &mut self.mode else {
             return;
         };
-        if let Body::Ask(ask) = &mut pane.body {
+        if let PaneContent::Ask(ask) = &mut pane.body {
             match code {
                 KeyCode::Char('+' | '=') => ask.step(true),
                 KeyCode::Char('-') => ask.step(false),
                 KeyCode::Char('y' | 'Y') if ask.is_something() => return self.answer_yes(),
                 // No other key means yes.
-                KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => self.mode = Mode::List,
-                _ if !ask.is_something() => self.mode = Mode::List,
+                KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => self.mode = AppMode::List,
+                _ if !ask.is_something() => self.mode = AppMode::List,
                 _ => {}
             }
             return;
@@ -538,7 +538,7 @@ impl App {
             | KeyCode::Enter
             | KeyCode::Backspace
             | KeyCode::Left => {
-                self.mode = Mode::List;
+                self.mode = AppMode::List;
             }
             KeyCode::Char('w') => self.ask_why(),
             KeyCode::Char('p') => self.ask_move(Direction::Promote),
@@ -548,10 +548,10 @@ impl App {
     }
 
     fn answer_yes(&mut self) {
-        let Mode::Pane(pane) = std::mem::replace(&mut self.mode, Mode::List) else {
+        let AppMode::Pane(pane) = std::mem::replace(&mut self.mode, AppMode::List) else {
             return;
         };
-        let (Body::Ask(ask), Some(about)) = (pane.body, pane.about) else {
+        let (PaneContent::Ask(ask), Some(about)) = (pane.body, pane.about) else {
             return;
         };
         if self.refuses_move(&about) {
@@ -575,13 +575,13 @@ impl App {
         });
         let ticket = self.ticket();
         self.effects
-            .push(Effect::Change(ticket, Box::new(about), asked));
+            .push(AppAction::Change(ticket, Box::new(about), asked));
     }
 
-    fn selected_program(&self) -> Option<Program> {
+    fn selected_program(&self) -> Option<TreeLine> {
         match &self.mode {
             // A pane keeps its program, even if it is no longer in the table.
-            Mode::Pane(pane) if pane.about.is_some() => pane.about.clone(),
+            AppMode::Pane(pane) if pane.about.is_some() => pane.about.clone(),
             _ => self.program_at(self.selected_row()?).cloned(),
         }
     }
@@ -592,14 +592,14 @@ impl App {
     }
 
     /// Opens a pane on a program that an answer will fill. Returns its ticket.
-    fn wait(&mut self, program: &Program, what: &'static str) -> u64 {
+    fn wait(&mut self, program: &TreeLine, what: &'static str) -> u64 {
         let ticket = self.ticket();
-        self.open(Some(program.clone()), Body::Waiting(what));
+        self.open(Some(program.clone()), PaneContent::Waiting(what));
         ticket
     }
 
-    fn open(&mut self, about: Option<Program>, body: Body) {
-        self.mode = Mode::Pane(Box::new(Pane {
+    fn open(&mut self, about: Option<TreeLine>, body: PaneContent) {
+        self.mode = AppMode::Pane(Box::new(Pane {
             ticket: self.tickets,
             about,
             body,
@@ -619,7 +619,7 @@ impl App {
             return;
         }
         let ticket = self.wait(&program, "Reading its memory ranges…");
-        self.effects.push(Effect::Why(ticket, Box::new(program)));
+        self.effects.push(AppAction::Why(ticket, Box::new(program)));
     }
 
     fn ask_move(&mut self, direction: Direction) {
@@ -636,11 +636,11 @@ impl App {
         };
         let ticket = self.wait(&program, "Estimating the change…");
         self.effects
-            .push(Effect::Change(ticket, Box::new(program), asked));
+            .push(AppAction::Change(ticket, Box::new(program), asked));
     }
 
     /// Shows the reason if a program cannot be promoted or demoted from here.
-    fn refuses_move(&mut self, program: &Program) -> bool {
+    fn refuses_move(&mut self, program: &TreeLine) -> bool {
         let why = match &self.moving {
             _ if !self.config.can_move => self.config.why_not.to_owned(),
             Some(moving) => format!(
@@ -654,24 +654,24 @@ impl App {
         true
     }
 
-    fn answer(&mut self, ticket: u64, answer: Answer) {
+    fn answer(&mut self, ticket: u64, answer: TaskResult) {
         match answer {
-            Answer::Why(why) => {
+            TaskResult::Why(why) => {
                 let page = why.unwrap_or_else(|refusal| refused(&refusal));
-                self.fill(ticket, Body::Page(page));
+                self.fill(ticket, PaneContent::Page(page));
             }
-            Answer::Changed(_, asked, result) if asked.dry_run => {
+            TaskResult::Changed(_, asked, result) if asked.dry_run => {
                 let body = match *result {
-                    Ok(outcome) => Body::Ask(Box::new(Confirmation {
+                    Ok(outcome) => PaneContent::Ask(Box::new(Confirmation {
                         direction: asked.direction,
                         budget: asked.budget,
                         outcome,
                     })),
-                    Err(refusal) => Body::Page(refused(&refusal)),
+                    Err(refusal) => PaneContent::Page(refused(&refusal)),
                 };
                 self.fill(ticket, body);
             }
-            Answer::Changed(program, asked, result) => {
+            TaskResult::Changed(program, asked, result) => {
                 self.moving = None;
                 let commands = &self.config.commands;
                 let page = match *result {
@@ -680,8 +680,8 @@ impl App {
                     }
                     Err(refusal) => refused(&refusal),
                 };
-                if self.mode == Mode::List {
-                    self.open(Some(*program), Body::Page(page));
+                if self.mode == AppMode::List {
+                    self.open(Some(*program), PaneContent::Page(page));
                 } else {
                     self.note = Some(format!("{} ({}): {}", program.name, program.pid, page.lead));
                 }
@@ -690,10 +690,10 @@ impl App {
     }
 
     /// Fills the pane that waits for this answer. Does nothing if the user left it.
-    fn fill(&mut self, ticket: u64, body: Body) {
-        if let Mode::Pane(pane) = &mut self.mode
+    fn fill(&mut self, ticket: u64, body: PaneContent) {
+        if let AppMode::Pane(pane) = &mut self.mode
             && pane.ticket == ticket
-            && matches!(pane.body, Body::Waiting(_))
+            && matches!(pane.body, PaneContent::Waiting(_))
         {
             pane.body = body;
             pane.scroll = 0;
@@ -702,17 +702,17 @@ impl App {
 
     fn mouse(&mut self, mouse: MouseEvent) {
         match (mouse.kind, &self.mode) {
-            (MouseEventKind::ScrollUp, Mode::Pane(pane)) => {
+            (MouseEventKind::ScrollUp, AppMode::Pane(pane)) => {
                 self.scroll(pane.scroll.saturating_sub(WHEEL))
             }
-            (MouseEventKind::ScrollDown, Mode::Pane(pane)) => self.scroll(pane.scroll + WHEEL),
+            (MouseEventKind::ScrollDown, AppMode::Pane(pane)) => self.scroll(pane.scroll + WHEEL),
             (MouseEventKind::ScrollUp, _) => {
                 self.select(self.selected_row().unwrap_or(0).saturating_sub(WHEEL));
             }
             (MouseEventKind::ScrollDown, _) => {
                 self.select(self.selected_row().unwrap_or(0) + WHEEL)
             }
-            (MouseEventKind::Down(MouseButton::Left), Mode::List | Mode::Filter(_)) => {
+            (MouseEventKind::Down(MouseButton::Left), AppMode::List | AppMode::Filter(_)) => {
                 self.click(mouse.column.into(), mouse.row.into());
             }
             _ => {}
@@ -763,7 +763,7 @@ fn goes_to(code: KeyCode, at: usize, rows: usize) -> Option<usize> {
 
 /// The rows of the screen from the top: the host, the head of the table, programs, promotions, keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct ScreenLayout {
     pub host: usize,
     pub list: usize,
     pub moves: usize,

@@ -14,9 +14,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 use ratatui::style::Style;
 
-use crate::app::{App, LEAST, Mode};
+use crate::app::{App, LEAST, AppMode};
 use crate::history::spark;
-use crate::model::{Operation, Program};
+use crate::model::{Operation, TreeLine};
 use crate::table::{Column, Placed};
 use paint::{BAR, BOLD, Theme, fill, keys, put, put_right};
 
@@ -32,13 +32,13 @@ pub fn draw(app: &App, frame: &mut Frame<'_>) {
     }
     let buffer = frame.buffer_mut();
     match &app.mode {
-        Mode::Pane(pane) => pane::draw(app, pane, theme, buffer),
-        Mode::List | Mode::Filter(_) => {
+        AppMode::Pane(pane) => pane::draw(app, pane, theme, buffer),
+        AppMode::List | AppMode::Filter(_) => {
             host::draw(app, theme, buffer);
             table(app, theme, buffer);
             moves(app, theme, buffer);
             let end = bottom(app, theme, buffer);
-            if let Mode::Filter(_) = app.mode {
+            if let AppMode::Filter(_) = app.mode {
                 let last = app.size.1.saturating_sub(1);
                 frame.set_cursor_position(Position::new(end, last));
             }
@@ -131,7 +131,7 @@ fn cell(
     app: &App,
     theme: Theme,
     placed: &Placed,
-    program: &Program,
+    program: &TreeLine,
     (y, is_selected): (usize, bool),
     since_boot: f64,
     buffer: &mut Buffer,
@@ -210,7 +210,7 @@ fn bottom(app: &App, theme: Theme, buffer: &mut Buffer) -> u16 {
         false => format!("filter: {}  ", clean(&app.filter)),
     };
     let end = match (&app.mode, &app.note) {
-        (Mode::Filter(_), _) => {
+        (AppMode::Filter(_), _) => {
             let end = put(
                 buffer,
                 0,

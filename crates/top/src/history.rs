@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{Id, Sample};
+use crate::model::{Id, HostSample};
 
 /// Maximum number of points of a series.
 const POINTS: usize = 480;
@@ -73,7 +73,7 @@ impl Series {
 
 impl History {
     /// Adds a sample, and removes process trees that have ended.
-    pub fn add(&mut self, sample: &Sample) {
+    pub fn add(&mut self, sample: &HostSample) {
         if let Some(coverage) = sample.host.coverage() {
             self.host.push(coverage);
         }
@@ -117,7 +117,7 @@ pub fn spark(series: &Series, full: f64, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Held, Program};
+    use crate::model::{ProgramMemory, TreeLine};
     use hugeleaf_units::Bytes;
 
     fn series(values: &[f64]) -> Series {
@@ -149,18 +149,18 @@ mod tests {
     #[test]
     fn it_is_bounded_and_forgets_who_is_gone() {
         let mut history = History::default();
-        let program = Program {
+        let program = TreeLine {
             pid: 7,
-            held: Some(Held {
+            held: Some(ProgramMemory {
                 huge_bytes: Bytes(1),
-                ..Held::default()
+                ..ProgramMemory::default()
             }),
-            ..Program::default()
+            ..TreeLine::default()
         };
         let id = program.id();
-        let mut sample = Sample {
+        let mut sample = HostSample {
             programs: vec![program],
-            ..Sample::default()
+            ..HostSample::default()
         };
         for _ in 0..2 * POINTS {
             history.add(&sample);

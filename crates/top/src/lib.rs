@@ -15,7 +15,7 @@
 // The crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
-mod act;
+mod actions;
 mod app;
 mod draw;
 mod history;
@@ -30,6 +30,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use act::Tools;
-pub use app::Config;
-pub use run::{Settings, TopError, run};
+pub use actions::Tools;
+pub use app::AppConfig;
+pub use run::{TopSettings, TopError, run};

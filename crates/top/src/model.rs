@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A host and its programs at one time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Sample {
+pub struct HostSample {
     /// Local time, in RFC 3339.
     pub at: String,
     /// Time of the sample since boot, the base of all ages.
@@ -17,7 +17,7 @@ pub struct Sample {
     /// The guard, if one runs and may be queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardLine>,
-    pub programs: Vec<Program>,
+    pub programs: Vec<TreeLine>,
     /// Promotions and demotions in progress, of this program and of the guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<Operation>,
@@ -106,7 +106,7 @@ pub struct GuardLine {
 
 /// A program: processes that were forked from one another.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Program {
+pub struct TreeLine {
     pub pid: u32,
     /// Start time of its first process, in clock ticks since boot.
     pub start_ticks: u64,
@@ -127,7 +127,7 @@ pub struct Program {
     pub started_seconds: f64,
     /// Memory by page size, from a page-table walk. Missing before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<ProgramMemory>,
     /// Time of that walk, since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_at_seconds: Option<f64>,
@@ -146,7 +146,7 @@ pub struct Id {
     pub start_ticks: u64,
 }
 
-impl Program {
+impl TreeLine {
     pub const fn id(&self) -> Id {
         Id {
             pid: self.pid,
@@ -171,7 +171,7 @@ impl Program {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Held {
+pub struct ProgramMemory {
     /// Memory on base pages that could be on huge ones.
     #[serde(alias = "small_bytes")]
     pub base_bytes: Bytes,
@@ -230,7 +230,7 @@ mod tests {
     fn a_sample_is_read_as_it_was_written() {
         let sample = crate::tests::sample();
         let text = serde_json::to_string(&sample).unwrap();
-        let mut back: Sample = serde_json::from_str(&text).unwrap();
+        let mut back: HostSample = serde_json::from_str(&text).unwrap();
         assert!(!text.contains("null"), "{text}");
         for (program, before) in back.programs.iter_mut().zip(&sample.programs) {
             program.pids = before.pids.clone();

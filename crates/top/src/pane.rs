@@ -1,12 +1,12 @@
 //! Panes that cover the table of programs: why, a question, a result, help. Data only, drawn by [`crate::draw`].
 
 use hugeleaf_mover::{Outcome, Percent};
-use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
+use hugeleaf_report::page::{Block, Cell, CommandHint, Note, Page};
 use hugeleaf_report::promote::{Commands, Direction};
 use hugeleaf_units::Failure;
 
-use crate::act::outcome_page;
-use crate::model::Program;
+use crate::actions::outcome_page;
+use crate::model::TreeLine;
 use crate::table::Column;
 
 /// Selectable budgets, in percent of a program's time.
@@ -16,13 +16,13 @@ const BUDGETS: [u8; 7] = [1, 2, 5, 10, 20, 50, 100];
 pub struct Pane {
     /// Ticket of the answer that it waits for, or shows.
     pub ticket: u64,
-    pub about: Option<Program>,
-    pub body: Body,
+    pub about: Option<TreeLine>,
+    pub body: PaneContent,
     pub scroll: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Body {
+pub enum PaneContent {
     Waiting(&'static str),
     Page(Page),
     /// A question with the planned action.
@@ -57,12 +57,12 @@ impl Confirmation {
         !self.outcome.requested().is_zero()
     }
 
-    pub fn page(&self, commands: &Commands, whom: &Program) -> Page {
+    pub fn page(&self, commands: &Commands, whom: &TreeLine) -> Page {
         outcome_page(commands, &self.outcome, whom, self.direction, self.budget)
     }
 
     /// Returns the question, and the effect of the answer yes.
-    pub fn question(&self, whom: &Program) -> [String; 2] {
+    pub fn question(&self, whom: &TreeLine) -> [String; 2] {
         let verb = self.direction.verb();
         let asked = self.outcome.requested();
         let name = format!("{} ({})", whom.name, whom.pid);
@@ -88,7 +88,7 @@ impl Confirmation {
 pub fn refused(refusal: &Failure) -> Page {
     let mut page = Page::new("refused", refusal.message.clone());
     page.mark = hugeleaf_report::page::Mark::Bad;
-    page.add(vec![Command::new("next", refusal.remedy.clone())]);
+    page.add(vec![CommandHint::new("next", refusal.remedy.clone())]);
     page
 }
 
@@ -164,7 +164,7 @@ mod tests {
             ask.step(true);
         }
         assert_eq!(ask.budget, Percent::ALL);
-        assert!(ask.question(&Program::default())[1].contains("full speed"));
+        assert!(ask.question(&TreeLine::default())[1].contains("full speed"));
         for _ in 0..9 {
             ask.step(false);
         }

@@ -11,7 +11,7 @@ use hugeleaf_sys::{Existing, open_regular, write_whole};
 use hugeleaf_units::{Bytes, Failure};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Program, Sample};
+use crate::model::{TreeLine, HostSample};
 
 const VERSION: u32 = 1;
 /// Maximum size of a recording. It stops there.
@@ -28,7 +28,7 @@ struct Head {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Line<S> {
+struct RecordLine<S> {
     /// True if all programs are in it. Otherwise it has those that changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     whole: bool,
@@ -44,7 +44,7 @@ pub struct Recorder {
     length: u64,
     most: Bytes,
     scans: usize,
-    before: HashMap<u32, Program>,
+    before: HashMap<u32, TreeLine>,
 }
 
 const NEW_FILE: &str = "name a new file in a directory that you can write, with free space";
@@ -75,7 +75,7 @@ impl Recorder {
         })
     }
 
-    pub fn add(&mut self, sample: &Sample) -> Result<(), Failure> {
+    pub fn add(&mut self, sample: &HostSample) -> Result<(), Failure> {
         let whole = self.scans.is_multiple_of(WHOLE_EVERY);
         let text = line_of(&self.line(sample, whole));
         self.scans += 1;
@@ -97,19 +97,19 @@ impl Recorder {
         Ok(())
     }
 
-    fn line(&mut self, sample: &Sample, whole: bool) -> Line<Sample> {
-        let now: HashMap<u32, Program> = (sample.programs.iter())
+    fn line(&mut self, sample: &HostSample, whole: bool) -> RecordLine<HostSample> {
+        let now: HashMap<u32, TreeLine> = (sample.programs.iter())
             .map(|p| (p.pid, p.clone()))
             .collect();
         let before = std::mem::replace(&mut self.before, now);
-        let is_new = |p: &&Program| whole || before.get(&p.pid) != Some(*p);
+        let is_new = |p: &&TreeLine| whole || before.get(&p.pid) != Some(*p);
         let gone = before.keys().filter(|pid| !self.before.contains_key(pid));
         let mut gone: Vec<u32> = gone.filter(|_| !whole).copied().collect();
         gone.sort_unstable();
-        Line {
+        RecordLine {
             whole,
             gone,
-            sample: Sample {
+            sample: HostSample {
                 programs: sample.programs.iter().filter(is_new).cloned().collect(),
                 ..sample.clone()
             },
@@ -134,7 +134,7 @@ pub struct Recording {
     /// Offset of each sample's line, and true if it holds all programs.
     scans: Vec<(u64, bool)>,
     at: usize,
-    sample: Sample,
+    sample: HostSample,
     is_cut: bool,
 }
 
@@ -150,7 +150,7 @@ impl Recording {
             file: BufReader::new(file),
             scans: Vec::new(),
             at: 0,
-            sample: Sample::default(),
+            sample: HostSample::default(),
             is_cut: false,
         };
         recording.check()?;
@@ -206,7 +206,7 @@ impl Recording {
         }
     }
 
-    fn parse(&self, text: &str, number: usize) -> Result<Line<Sample>, Failure> {
+    fn parse(&self, text: &str, number: usize) -> Result<RecordLine<HostSample>, Failure> {
         // serde_json counts lines too, but there is only one.
         serde_json::from_str(text).map_err(|error| {
             let what = error.to_string().replace("at line 1 column", "at column");
@@ -234,7 +234,7 @@ impl Recording {
     }
 
     /// Goes to another sample. Past the end, shows the last one.
-    pub fn show(&mut self, at: usize) -> Result<&Sample, Failure> {
+    pub fn show(&mut self, at: usize) -> Result<&HostSample, Failure> {
         let at = at.min(self.scans.len() - 1);
         // Starts from the last complete line or from the sample that is shown, whichever is nearer.
         let whole = (0..=at).rev().find(|n| self.scans[*n].1).unwrap_or(0);
@@ -259,7 +259,7 @@ impl Recording {
 }
 
 /// Applies a line. Programs stay in the order of their PIDs.
-fn apply(sample: &mut Sample, line: Line<Sample>) {
+fn apply(sample: &mut HostSample, line: RecordLine<HostSample>) {
     let mut programs = std::mem::take(&mut sample.programs);
     let new = line.sample.programs.clone();
     *sample = line.sample;
@@ -283,7 +283,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Returns a sample as a recording has it, without fields that are not written.
-    fn plain(mut sample: Sample) -> Sample {
+    fn plain(mut sample: HostSample) -> HostSample {
         for program in &mut sample.programs {
             program.pids.clear();
         }
@@ -291,7 +291,7 @@ mod tests {
     }
 
     /// Makes samples in which programs start, end, change and reuse PIDs.
-    fn samples(count: usize) -> Vec<Sample> {
+    fn samples(count: usize) -> Vec<HostSample> {
         let mut sample = plain(sample());
         let mut all = Vec::new();
         for n in 0..count {
@@ -309,7 +309,7 @@ mod tests {
         all
     }
 
-    fn written(samples: &[Sample]) -> (tempfile::TempDir, PathBuf) {
+    fn written(samples: &[HostSample]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("top.jsonl");
         let mut recorder = Recorder::create(&path).unwrap();
@@ -459,7 +459,7 @@ mod tests {
                 if n == at {
                     text += &line;
                 }
-                text += &line_of(&Line { whole: true, gone: vec![], sample });
+                text += &line_of(&RecordLine { whole: true, gone: vec![], sample });
             }
             std::fs::write(&path, text).unwrap();
             let _ = Recording::open(&path);

@@ -16,10 +16,10 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::act::{ChangeRequest, Tools, change, going_on, why};
-use crate::app::{Answer, App, Config, Effect, Event, Playing};
+use crate::actions::{ChangeRequest, Tools, change, going_on, why};
+use crate::app::{TaskResult, App, AppConfig, AppAction, AppEvent, Playing};
 use crate::draw::draw;
-use crate::model::{Operation, Program, Sample};
+use crate::model::{Operation, TreeLine, HostSample};
 use crate::record::{Recorder, Recording};
 use crate::scan_schedule::Visible;
 use crate::scanner::{EVERY, Scanner};
@@ -34,9 +34,9 @@ const LAST: Duration = Duration::from_secs(15);
 /// Interval at which progress is shown.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-pub struct Settings {
+pub struct TopSettings {
     pub tools: Tools,
-    pub config: Config,
+    pub config: AppConfig,
     pub record: Option<PathBuf>,
     pub replay: Option<PathBuf>,
 }
@@ -57,12 +57,12 @@ fn no_terminal(what: String) -> TopError {
 enum Message {
     Input(Input),
     InputEnded,
-    Scanned(Result<Box<Sample>, ReadError>),
-    Event(Event),
+    Scanned(Result<Box<HostSample>, ReadError>),
+    Event(AppEvent),
     Signal(i32),
 }
 
-pub fn run(settings: Settings) -> Result<(), TopError> {
+pub fn run(settings: TopSettings) -> Result<(), TopError> {
     check_terminal()?;
     let recorder = settings
         .record
@@ -78,7 +78,7 @@ pub fn run(settings: Settings) -> Result<(), TopError> {
     let (sender, receiver) = channel();
     take_signals(sender.clone()).map_err(|e| gone("signals", e))?;
     let playing = recording.as_ref().map(|r| Playing::new(r.scans()));
-    let mut view = View {
+    let mut view = TerminalUi {
         app: App::new(settings.config, playing),
         screen: Screen::take().map_err(|e| gone("the terminal", e))?,
         tools: settings.tools,
@@ -91,7 +91,7 @@ pub fn run(settings: Settings) -> Result<(), TopError> {
         played: Instant::now(),
     };
     let ended = view.start().and_then(|()| view.go_on(&receiver));
-    let View { screen, mover, .. } = view;
+    let TerminalUi { screen, mover, .. } = view;
     drop(screen);
     if let Some(mover) = mover {
         mover.end();
@@ -150,12 +150,12 @@ fn read_input(sender: &Sender<Message>) {
     }
 }
 
-struct Mover {
+struct PromotionThread {
     thread: JoinHandle<()>,
     stop: Arc<AtomicBool>,
 }
 
-impl Mover {
+impl PromotionThread {
     /// Stops it between two calls, and waits for that.
     #[expect(
         clippy::disallowed_methods,
@@ -170,7 +170,7 @@ impl Mover {
     }
 }
 
-struct View {
+struct TerminalUi {
     app: App,
     screen: Screen,
     tools: Tools,
@@ -180,7 +180,7 @@ struct View {
     /// Programs to walk first, for the thread that scans.
     wanted: Arc<Mutex<Visible>>,
     moving: Arc<Mutex<Option<Operation>>>,
-    mover: Option<Mover>,
+    mover: Option<PromotionThread>,
     played: Instant,
 }
 
@@ -189,10 +189,10 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl View {
+impl TerminalUi {
     fn start(&mut self) -> Result<(), TopError> {
         if let Ok(size) = self.screen.terminal.size() {
-            self.app.on(Event::Size(size.width, size.height));
+            self.app.on(AppEvent::Size(size.width, size.height));
         }
         let sender = self.sender.clone();
         std::thread::spawn(move || read_input(&sender));
@@ -255,7 +255,7 @@ impl View {
                 Err(RecvTimeoutError::Timeout) => {
                     let after = self.app.tick_after();
                     if after.is_some_and(|after| self.played.elapsed() >= after) {
-                        return Some(Message::Event(Event::Tick));
+                        return Some(Message::Event(AppEvent::Tick));
                     }
                 }
             }
@@ -272,18 +272,18 @@ impl View {
             Message::Scanned(scanned) => {
                 let sample = scanned?;
                 self.record(&sample);
-                Event::Scanned(sample)
+                AppEvent::Scanned(sample)
             }
             Message::Event(event) => event,
             Message::Input(input) => match input {
-                Input::Key(key) => Event::Key(key),
-                Input::Mouse(mouse) => Event::Mouse(mouse),
-                Input::Paste(text) => Event::Paste(text),
-                Input::Resize(columns, rows) => Event::Size(columns, rows),
+                Input::Key(key) => AppEvent::Key(key),
+                Input::Mouse(mouse) => AppEvent::Mouse(mouse),
+                Input::Paste(text) => AppEvent::Paste(text),
+                Input::Resize(columns, rows) => AppEvent::Size(columns, rows),
                 Input::FocusGained | Input::FocusLost => return Ok(Flow::GoOn),
             },
         };
-        if let Event::Answer(_, Answer::Changed(_, asked, _)) = &event
+        if let AppEvent::Answer(_, TaskResult::Changed(_, asked, _)) = &event
             && !asked.dry_run
         {
             self.mover = None;
@@ -298,35 +298,35 @@ impl View {
         Ok(Flow::GoOn)
     }
 
-    fn record(&mut self, sample: &Sample) {
+    fn record(&mut self, sample: &HostSample) {
         let Some(recorder) = &mut self.recorder else {
             return;
         };
         if let Err(error) = recorder.add(sample) {
             self.recorder = None;
-            self.app.on(Event::Note(error.to_string()));
+            self.app.on(AppEvent::Note(error.to_string()));
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) -> Result<Flow, TopError> {
+    fn carry_out(&mut self, effect: AppAction) -> Result<Flow, TopError> {
         match effect {
-            Effect::Quit => return Ok(Flow::End(None)),
-            Effect::Suspend => return Ok(self.suspend()),
-            Effect::Redraw => return Ok(Flow::end_if_gone(self.screen.clear())),
-            Effect::Why(ticket, program) => {
+            AppAction::Quit => return Ok(Flow::End(None)),
+            AppAction::Suspend => return Ok(self.suspend()),
+            AppAction::Redraw => return Ok(Flow::end_if_gone(self.screen.clear())),
+            AppAction::Why(ticket, program) => {
                 let (tools, sender) = (self.tools.clone(), self.sender.clone());
                 std::thread::spawn(move || {
-                    let answer = Answer::Why(why(&tools, &program));
-                    let _ = sender.send(Message::Event(Event::Answer(ticket, answer)));
+                    let answer = TaskResult::Why(why(&tools, &program));
+                    let _ = sender.send(Message::Event(AppEvent::Answer(ticket, answer)));
                 });
             }
-            Effect::Change(ticket, program, asked) => self.change(ticket, program, asked),
-            Effect::StopMove => {
+            AppAction::Change(ticket, program, asked) => self.change(ticket, program, asked),
+            AppAction::StopMove => {
                 if let Some(mover) = &self.mover {
                     mover.stop.store(true, Ordering::Relaxed);
                 }
             }
-            Effect::Show(at) => self.show(at)?,
+            AppAction::Show(at) => self.show(at)?,
         }
         Ok(Flow::GoOn)
     }
@@ -335,13 +335,13 @@ impl View {
         if let Some(recording) = &mut self.recording {
             let sample = Box::new(recording.show(at)?.clone());
             let at = recording.at();
-            self.app.on(Event::Played(at, sample));
+            self.app.on(AppEvent::Played(at, sample));
             self.played = Instant::now();
         }
         Ok(())
     }
 
-    fn change(&mut self, ticket: u64, program: Box<Program>, asked: ChangeRequest) {
+    fn change(&mut self, ticket: u64, program: Box<TreeLine>, asked: ChangeRequest) {
         let (tools, sender) = (self.tools.clone(), self.sender.clone());
         let (moving, stop) = (Arc::clone(&self.moving), Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&stop);
@@ -354,14 +354,14 @@ impl View {
                 shown = Instant::now();
                 let now = going_on(&program, asked, progress);
                 *lock(&moving) = Some(now.clone());
-                let _ = sender.send(Message::Event(Event::Progress(now)));
+                let _ = sender.send(Message::Event(AppEvent::Progress(now)));
             };
             let result = change(&tools, &program, asked, &mut progress, &flag);
-            let answer = Answer::Changed(program, asked, Box::new(result));
-            let _ = sender.send(Message::Event(Event::Answer(ticket, answer)));
+            let answer = TaskResult::Changed(program, asked, Box::new(result));
+            let _ = sender.send(Message::Event(AppEvent::Answer(ticket, answer)));
         });
         if !asked.dry_run {
-            self.mover = Some(Mover { thread, stop });
+            self.mover = Some(PromotionThread { thread, stop });
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use hugeleaf_guard::Allowance;
-use hugeleaf_guard::status::{MoveStatus, PoolStatus, Status};
+use hugeleaf_guard::status::{MoveStatus, PoolStatus, GuardStatus};
 use hugeleaf_guard::{TreeState, client::ask_status};
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
@@ -15,8 +15,8 @@ use hugeleaf_sys::{own_pid, process_usage};
 use hugeleaf_units::{Bytes, Pages};
 use jiff::Zoned;
 
-use crate::act::Tools;
-use crate::model::{Cost, GuardLine, Held, HostLine, Id, Operation, Program, Rates, Sample};
+use crate::actions::Tools;
+use crate::model::{Cost, GuardLine, ProgramMemory, HostLine, Id, Operation, TreeLine, Rates, HostSample};
 use crate::scan_schedule::{Visible, WalkCandidate, allowance, schedule};
 
 /// Interval at which settings of the host are read again.
@@ -34,20 +34,20 @@ pub struct Scanner {
     host: Host,
     watch: ProcessScanner,
     users: HashMap<u32, String>,
-    closer: HashMap<Id, (Duration, Result<Held, String>)>,
+    closer: HashMap<Id, (Duration, Result<ProgramMemory, String>)>,
     allowance: Allowance,
     /// Times of the last scan, of the last reading of settings, and of the last query to the guard.
     at: Option<Duration>,
     settings_at: Duration,
     guard_at: Option<Duration>,
-    guard: Option<Status>,
-    before: Option<Counters>,
+    guard: Option<GuardStatus>,
+    before: Option<HostCounters>,
     used: Duration,
     every: Duration,
 }
 
 /// Counters that only rise.
-struct Counters {
+struct HostCounters {
     stalled: [Option<Duration>; 3],
     events: [Option<u64>; 4],
 }
@@ -76,7 +76,7 @@ impl Scanner {
     }
 
     /// Scans once. `own` is the promotion or demotion that this program runs.
-    pub fn scan(&mut self, wanted: &Visible, own: Option<Operation>) -> Result<Sample, ReadError> {
+    pub fn scan(&mut self, wanted: &Visible, own: Option<Operation>) -> Result<HostSample, ReadError> {
         let root = self.tools.root.clone();
         let before = process_usage().processor();
         let page = self.host.base_page;
@@ -87,7 +87,7 @@ impl Scanner {
         self.walk_pages(&seen, wanted, now);
         self.read_settings(now);
         self.ask_guard(now);
-        let programs: Vec<Program> = seen.into_iter().map(|one| self.program(one)).collect();
+        let programs: Vec<TreeLine> = seen.into_iter().map(|one| self.program(one)).collect();
         let problems = self.problems(&programs);
         let mut moves: Vec<Operation> = own.into_iter().collect();
         moves.extend(self.guard.iter().flat_map(moves_of));
@@ -96,7 +96,7 @@ impl Scanner {
         self.pace(usage.saturating_sub(before));
         let used = usage.saturating_sub(self.used);
         self.used = usage;
-        Ok(Sample {
+        Ok(HostSample {
             at: Zoned::now().strftime("%FT%T%:z").to_string(),
             since_boot_seconds: now.as_secs_f64(),
             host,
@@ -164,7 +164,7 @@ impl Scanner {
             self.allowance
                 .spend(process_usage().processor().saturating_sub(before));
             let found = match found {
-                Fact::Known(holding) => Ok(Held {
+                Fact::Known(holding) => Ok(ProgramMemory {
                     base_bytes: holding.base,
                     huge_bytes: holding.huge,
                     page_tables_bytes: holding.page_tables,
@@ -198,7 +198,7 @@ impl Scanner {
         }
     }
 
-    fn program(&mut self, seen: Seen) -> Program {
+    fn program(&mut self, seen: Seen) -> TreeLine {
         let id = Id {
             pid: seen.leader.0,
             start_ticks: seen.start_ticks,
@@ -215,7 +215,7 @@ impl Scanner {
             let one = status.programs.iter().find(|p| p.pid == id.pid)?;
             Some(one.standing.state.name().to_owned())
         });
-        Program {
+        TreeLine {
             pid: id.pid,
             start_ticks: id.start_ticks,
             processes: seen.pids.len(),
@@ -248,7 +248,7 @@ impl Scanner {
         self.users.entry(uid).or_insert_with(name).clone()
     }
 
-    fn problems(&self, programs: &[Program]) -> Vec<String> {
+    fn problems(&self, programs: &[TreeLine]) -> Vec<String> {
         let hidden = programs.iter().filter(|p| p.unreadable.is_some()).count();
         let mut problems = Vec::new();
         if hidden > 0 {
@@ -294,7 +294,7 @@ impl Scanner {
             thp_shared: thp.and_then(|thp| thp.shmem_enabled.known().cloned()),
             ..HostLine::default()
         };
-        let now = Counters::read(&self.tools);
+        let now = HostCounters::read(&self.tools);
         if let (Some(before), Some(passed)) = (&self.before, passed) {
             now.fill(before, passed, &mut line);
         }
@@ -303,11 +303,11 @@ impl Scanner {
     }
 }
 
-impl Counters {
-    fn read(tools: &Tools) -> Counters {
+impl HostCounters {
+    fn read(tools: &Tools) -> HostCounters {
         let events = read_thp_events(&tools.root);
         let event = |name: &str| events.known().and_then(|events| events.get(name).copied());
-        Counters {
+        HostCounters {
             stalled: [Resource::Memory, Resource::Processors, Resource::Io]
                 .map(|resource| read_stalled(&tools.root, resource).get()),
             events: [
@@ -319,7 +319,7 @@ impl Counters {
         }
     }
 
-    fn fill(&self, before: &Counters, passed: Duration, line: &mut HostLine) {
+    fn fill(&self, before: &HostCounters, passed: Duration, line: &mut HostLine) {
         let seconds = passed.as_secs_f64();
         if seconds <= 0.0 {
             return;
@@ -345,7 +345,7 @@ impl Counters {
     }
 }
 
-fn guard_line(status: &Status) -> GuardLine {
+fn guard_line(status: &GuardStatus) -> GuardLine {
     GuardLine {
         acts: status.acts,
         paused: status.paused_since.is_some(),
@@ -355,7 +355,7 @@ fn guard_line(status: &Status) -> GuardLine {
     }
 }
 
-fn moves_of(status: &Status) -> impl Iterator<Item = Operation> {
+fn moves_of(status: &GuardStatus) -> impl Iterator<Item = Operation> {
     status.programs.iter().filter_map(|program| {
         let what = match program.standing.state {
             TreeState::Promoting => "promote",
@@ -378,7 +378,7 @@ fn moves_of(status: &Status) -> impl Iterator<Item = Operation> {
     })
 }
 
-pub fn is_own(program: &Program) -> bool {
+pub fn is_own(program: &TreeLine) -> bool {
     program.pids.contains(&own_pid().0)
 }
 

@@ -6,7 +6,7 @@ use hugeleaf_report::page::{Cell, Mark, Value};
 use hugeleaf_report::screen::clean;
 use hugeleaf_units::time;
 
-use crate::model::{Program, Sample};
+use crate::model::{TreeLine, HostSample};
 
 hugeleaf_units::named! {
     /// The columns from left to right. The name is the head.
@@ -79,7 +79,7 @@ impl Column {
     }
 
     /// Returns the cell of a program, except coverage over time.
-    pub fn cell(self, program: &Program, since_boot: f64) -> Cell {
+    pub fn cell(self, program: &TreeLine, since_boot: f64) -> Cell {
         let held = program.held;
         let text = |text: Option<&str>| text.map(clean).unwrap_or_default().into();
         let some = |bytes| match (&program.unreadable, bytes) {
@@ -107,8 +107,8 @@ impl Column {
     }
 
     /// Compares two programs by this column, ascending. Unknown values are smallest.
-    fn compare(self, a: &Program, b: &Program) -> Ordering {
-        let held = |p: &Program| p.held.unwrap_or_default();
+    fn compare(self, a: &TreeLine, b: &TreeLine) -> Ordering {
+        let held = |p: &TreeLine| p.held.unwrap_or_default();
         let number =
             |a: Option<f64>, b: Option<f64>| a.unwrap_or(-1.0).total_cmp(&b.unwrap_or(-1.0));
         match self {
@@ -135,14 +135,14 @@ fn unknown_last(a: Option<&str>, b: Option<&str>) -> Ordering {
     (a.is_none(), a).cmp(&(b.is_none(), b))
 }
 
-fn name(program: &Program) -> String {
+fn name(program: &TreeLine) -> String {
     match program.processes {
         0 | 1 => clean(&program.name),
         n => format!("{} ×{n}", clean(&program.name)),
     }
 }
 
-fn coverage(program: &Program, since_boot: f64) -> Cell {
+fn coverage(program: &TreeLine, since_boot: f64) -> Cell {
     let part = program.coverage();
     let is_off = program.held.is_some_and(|held| held.thp_disabled);
     let mark = match part {
@@ -166,7 +166,7 @@ fn coverage(program: &Program, since_boot: f64) -> Cell {
     }
 }
 
-fn guard(program: &Program) -> Cell {
+fn guard(program: &TreeLine) -> Cell {
     let Some(stand) = program.guard.as_deref() else {
         return Cell::empty();
     };
@@ -225,7 +225,7 @@ impl Sort {
 
 /// Returns the indices of the programs that match a filter, in their order. Equal ones are sorted by PID, so that rows
 /// do not jump.
-pub fn rows(sample: &Sample, sort: Sort, filter: &str) -> Vec<usize> {
+pub fn rows(sample: &HostSample, sort: Sort, filter: &str) -> Vec<usize> {
     let filter = filter.to_lowercase();
     let mut rows: Vec<usize> = (0..sample.programs.len())
         .filter(|at| is_in(&sample.programs[*at], &filter))
@@ -246,7 +246,7 @@ pub fn rows(sample: &Sample, sort: Sort, filter: &str) -> Vec<usize> {
 }
 
 /// True if its name, unit, user or the beginning of its PID matches the filter, in lower case.
-fn is_in(program: &Program, filter: &str) -> bool {
+fn is_in(program: &TreeLine, filter: &str) -> bool {
     let says = |text: &str| text.to_lowercase().contains(filter);
     filter.is_empty()
         || says(&program.name)
@@ -316,7 +316,7 @@ mod tests {
     use crate::tests::{program, sample};
     use hugeleaf_units::Bytes;
 
-    fn pids(sample: &Sample, sort: Sort, filter: &str) -> Vec<u32> {
+    fn pids(sample: &HostSample, sort: Sort, filter: &str) -> Vec<u32> {
         let rows = rows(sample, sort, filter);
         rows.iter().map(|at| sample.programs[*at].pid).collect()
     }
@@ -362,7 +362,7 @@ mod tests {
     fn old_figures_say_their_age() {
         const NOW: f64 = 1e6;
         let mut one = program(9, "b", 100, 100);
-        let scanned = |one: &mut Program, ago: f64| {
+        let scanned = |one: &mut TreeLine, ago: f64| {
             one.held_at_seconds = Some(NOW - ago);
             Column::Coverage.cell(one, NOW).to_string()
         };
@@ -385,13 +385,13 @@ mod tests {
 
     #[test]
     fn alike_stand_by_size_and_number() {
-        let mut sample = Sample {
+        let mut sample = HostSample {
             programs: vec![
                 program(9, "b", 0, 0),
                 program(3, "a", 0, 0),
                 program(5, "c", 0, 0),
             ],
-            ..Sample::default()
+            ..HostSample::default()
         };
         assert_eq!(pids(&sample, Sort::default(), ""), [3, 5, 9]);
         sample.programs[0].resident_bytes = Bytes(1 << 40);

@@ -9,12 +9,12 @@ use hugeleaf_report::promote::{Commands, Scheduler};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure, PageSize};
 
-use crate::act::Tools;
-use crate::app::{App, Config, Event, Playing};
-use crate::model::{Cost, GuardLine, Held, HostLine, Operation, Program, Rates, Sample};
+use crate::actions::Tools;
+use crate::app::{App, AppConfig, AppEvent, Playing};
+use crate::model::{Cost, GuardLine, ProgramMemory, HostLine, Operation, TreeLine, Rates, HostSample};
 
-pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> Program {
-    Program {
+pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> TreeLine {
+    TreeLine {
         pid,
         start_ticks: u64::from(pid) * 100,
         processes: 1,
@@ -27,7 +27,7 @@ pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> Program 
         cpu: Some(0.0),
         started_seconds: f64::from(pid),
         held_at_seconds: None,
-        held: Some(Held {
+        held: Some(ProgramMemory {
             base_bytes: Bytes::from_mib(small_mib),
             huge_bytes: Bytes::from_mib(large_mib),
             page_tables_bytes: Bytes::from_kib(small_mib * 2 + 80),
@@ -38,7 +38,7 @@ pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> Program 
     }
 }
 
-pub fn sample() -> Sample {
+pub fn sample() -> HostSample {
     let mut init = program(1, "systemd", 0, 0);
     (init.unit, init.user) = (Some("init.scope".into()), Some("root".into()));
     let mut redis = program(977, "redis-server", 40, 1984);
@@ -49,7 +49,7 @@ pub fn sample() -> Sample {
     (postgres.processes, postgres.cpu) = (14, Some(0.21));
     postgres.unit = Some("postgresql@15-main.service".into());
     let mut java = program(3003, "java", 2048, 0);
-    java.held = java.held.map(|held| Held {
+    java.held = java.held.map(|held| ProgramMemory {
         thp_disabled: true,
         ..held
     });
@@ -57,7 +57,7 @@ pub fn sample() -> Sample {
     (hidden.held, hidden.unreadable) = (None, Some("/proc/4004/maps: Permission denied".into()));
     let mut new = program(5005, "sh", 0, 0);
     (new.held, new.cpu, new.unit, new.user) = (None, None, None, None);
-    Sample {
+    HostSample {
         at: "2026-07-01T12:03:11+02:00".into(),
         since_boot_seconds: 90_000.0,
         host: host(),
@@ -106,7 +106,7 @@ fn host() -> HostLine {
 }
 
 /// Returns a sample with a guard, two promotions and a problem.
-pub fn busy() -> Sample {
+pub fn busy() -> HostSample {
     let mut sample = sample();
     sample.guard = Some(GuardLine {
         acts: true,
@@ -181,11 +181,11 @@ pub fn outcome() -> Outcome {
 
 static COMMANDS: LazyLock<Commands> = LazyLock::new(|| {
     let host = read_host(&Root::live(), &Kernel::new()).unwrap();
-    Commands::of(&host, "hugeleaf".into(), Scheduler::Unknown)
+    Commands::new(&host, "hugeleaf".into(), Scheduler::Unknown)
 });
 
-pub fn config(colour: bool) -> Config {
-    Config {
+pub fn config(colour: bool) -> AppConfig {
+    AppConfig {
         can_move: true,
         why_not: "",
         colour,
@@ -194,16 +194,16 @@ pub fn config(colour: bool) -> Config {
 }
 
 /// Returns a view of a size that has received a sample.
-pub fn app(size: (u16, u16), colour: bool, sample: Sample) -> App {
+pub fn app(size: (u16, u16), colour: bool, sample: HostSample) -> App {
     let mut app = App::new(config(colour), None);
-    app.on(Event::Size(size.0, size.1));
-    app.on(Event::Scanned(Box::new(sample)));
+    app.on(AppEvent::Size(size.0, size.1));
+    app.on(AppEvent::Scanned(Box::new(sample)));
     app
 }
 
 pub fn playing(scans: usize) -> App {
     let mut app = App::new(config(false), Some(Playing::new(scans)));
-    app.on(Event::Played(0, Box::new(sample())));
+    app.on(AppEvent::Played(0, Box::new(sample())));
     app
 }
 

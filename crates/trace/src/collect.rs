@@ -11,17 +11,17 @@ mod finish;
 mod interval;
 mod locks;
 mod memory_snapshot;
-mod outside;
+mod pid_namespace;
 mod processes;
 mod queue;
 mod record;
-mod refusal;
+mod permissions;
 mod stacks;
-mod statics;
+mod static_symbols;
 mod symbols;
 mod tracepoint;
 mod window;
-mod work;
+mod target_usage;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,23 +33,23 @@ use hugeleaf_perf::{allow_many_descriptors, monotonic_nanos};
 use hugeleaf_sys::{Kernel, setcap_advice};
 use hugeleaf_units::Bytes;
 
-use crate::model::{Ending, Interval, MemoryState, SourceState, Trace, TracedTarget};
-use counters::Counters;
-use events::{OpenEvents, Wanted, ring_for_samples};
+use crate::model::{TraceEnd, Interval, MemoryState, SourceState, Trace, TracedTarget};
+use counters::ProcessorCounters;
+use events::{OpenEvents, EventOptions, ring_for_samples};
 use interval::Intervals;
 use processes::ProcessTable;
 use queue::Queue;
-use refusal::Guards;
+use permissions::Guards;
 use tracepoint::Tracefs;
 use window::Windows;
-use work::Work;
+use target_usage::Work;
 
 const PAUSE: Duration = Duration::from_millis(50);
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct CollectOptions {
     pub time: Duration,
     /// CPU samples per second and CPU.
     pub rate: u64,
@@ -73,7 +73,7 @@ pub enum CollectError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Progress {
+pub enum CollectStage {
     Before,
     At(f64),
     After,
@@ -84,14 +84,14 @@ pub enum Progress {
 pub fn collect(
     root: &Root,
     kernel: &Kernel,
-    options: &Options,
+    options: &CollectOptions,
     stop: &AtomicBool,
-    watch: &mut dyn FnMut(Progress),
+    watch: &mut dyn FnMut(CollectStage),
 ) -> Result<Trace, CollectError> {
     let host = read_host(root, kernel)?;
     let guards = read_guards(root);
     let cpus = online(root);
-    watch(Progress::Before);
+    watch(CollectStage::Before);
     let pids = options.target.as_ref().map(|t| t.pids.clone());
     let before = memory_snapshot::read(root, kernel, pids.as_deref());
     let tracefs = match options.intervals_only {
@@ -102,7 +102,7 @@ pub fn collect(
         true => None,
         false => Some(open(options, &host, &cpus, &tracefs, &guards)?),
     };
-    let mut session = Session::new(
+    let mut session = TraceSession::new(
         root,
         &host,
         options,
@@ -114,13 +114,13 @@ pub fn collect(
     session.begin(&mut opened, &cpus, options.every_call);
     let ending = session.run(&mut opened, kernel, options, stop, watch);
     let (nanos, wall) = session.end(&mut opened);
-    watch(Progress::After);
+    watch(CollectStage::After);
     let target = options
         .target
         .is_some()
         .then(|| session.queue.processes.target());
     let after = memory_snapshot::read(root, kernel, target.as_deref());
-    watch(Progress::Names);
+    watch(CollectStage::Names);
     let mut trace = session.finish(nanos, &host, options);
     trace
         .sources
@@ -143,14 +143,14 @@ fn off() -> Tracefs {
 }
 
 fn open(
-    options: &Options,
+    options: &CollectOptions,
     host: &Host,
     cpus: &[u32],
     tracefs: &Tracefs,
     guards: &Guards,
 ) -> Result<OpenEvents, CollectError> {
     allow_many_descriptors();
-    let wanted = Wanted {
+    let wanted = EventOptions {
         rate: options.rate,
         buffer: ring_for_locks(cpus.len(), options.buffer),
         base: host.base_page,
@@ -239,14 +239,14 @@ fn wall() -> Duration {
         .unwrap_or_default()
 }
 
-struct Session {
+struct TraceSession {
     root: Root,
     guards: Guards,
     queue: Queue,
     windows: Windows,
     intervals: Intervals,
     work: Work,
-    counters: Counters,
+    counters: ProcessorCounters,
     found: Vec<Interval>,
     processor: Processor,
     sampled_by: &'static str,
@@ -256,30 +256,30 @@ struct Session {
     fault_sampling: FaultSampling,
 }
 
-impl Session {
+impl TraceSession {
     fn new(
         root: &Root,
         host: &Host,
-        options: &Options,
+        options: &CollectOptions,
         cpus: &[u32],
         tracefs: &Tracefs,
         opened: Option<&OpenEvents>,
         guards: Guards,
-    ) -> Session {
+    ) -> TraceSession {
         let start = monotonic_nanos();
         let processes = ProcessTable::new(root, options.target.is_none(), start);
         let cpuinfo = root.read("proc/cpuinfo");
         let processor = Processor::parse(cpuinfo.known().map_or("", String::as_str));
         let off = || events::sources(&SourceState::Off);
         let sources = opened.map_or_else(off, |o| o.sources.clone());
-        Session {
+        TraceSession {
             root: root.clone(),
             guards,
             queue: Queue::new(processes, sources),
             windows: Windows::new(cpus, host.base_page, tracefs, options.every_call),
             intervals: Intervals::new(root, host),
             work: Work::new(root),
-            counters: Counters::default(),
+            counters: ProcessorCounters::default(),
             found: Vec::new(),
             processor,
             sampled_by: opened.map_or("", |o| o.sampled_by),
@@ -296,7 +296,7 @@ impl Session {
     /// Enables the events, then scans processes: a process that starts meanwhile has a record.
     fn begin(&mut self, opened: &mut Option<OpenEvents>, cpus: &[u32], every_call: bool) {
         if let Some(opened) = opened {
-            self.counters = Counters::open(&self.processor, cpus, &self.guards);
+            self.counters = ProcessorCounters::open(&self.processor, cpus, &self.guards);
             if let Err(error) = opened.switch(true) {
                 self.queue.sources[0].state = events::state_of(&error, &self.guards);
             }
@@ -316,10 +316,10 @@ impl Session {
         &mut self,
         opened: &mut Option<OpenEvents>,
         kernel: &Kernel,
-        options: &Options,
+        options: &CollectOptions,
         stop: &AtomicBool,
-        watch: &mut dyn FnMut(Progress),
-    ) -> Ending {
+        watch: &mut dyn FnMut(CollectStage),
+    ) -> TraceEnd {
         let target = options.target.as_ref();
         for pid in target.iter().flat_map(|t| &t.pids) {
             self.queue.processes.add_target(*pid);
@@ -344,10 +344,10 @@ impl Session {
             }
             let at = self.seconds();
             let ending = match () {
-                () if stop.load(Ordering::Relaxed) => Some(Ending::Interrupted),
-                () if at >= length => Some(Ending::Done),
+                () if stop.load(Ordering::Relaxed) => Some(TraceEnd::Interrupted),
+                () if at >= length => Some(TraceEnd::Done),
                 () if follow && self.queue.processes.target().is_empty() => {
-                    Some(Ending::TargetEnded)
+                    Some(TraceEnd::TargetEnded)
                 }
                 () => None,
             };
@@ -358,7 +358,7 @@ impl Session {
                     begun = at;
                 }
                 next = at + INTERVAL.as_secs_f64();
-                watch(Progress::At(at.min(length)));
+                watch(CollectStage::At(at.min(length)));
             }
             if let Some(ending) = ending {
                 return ending;

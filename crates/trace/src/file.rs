@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use hugeleaf_sys::{Draft, Existing, PathError};
+use hugeleaf_sys::{StagedFile, Existing, PathError};
 
 use crate::model::{SCHEMA, Trace};
 
@@ -50,7 +50,7 @@ pub enum TraceProblem {
 }
 
 impl TraceProblem {
-    fn of(self, path: &Path) -> TraceFileError {
+    fn in_file(self, path: &Path) -> TraceFileError {
         TraceFileError {
             path: path.to_owned(),
             problem: self,
@@ -99,8 +99,8 @@ pub fn check_writable(path: &Path) -> Result<(), TraceFileError> {
     begin(path).map(drop)
 }
 
-fn begin(path: &Path) -> Result<Draft, TraceFileError> {
-    Draft::begin(path, Existing::Replaced).map_err(|error| unwritten(path, error))
+fn begin(path: &Path) -> Result<StagedFile, TraceFileError> {
+    StagedFile::begin(path, Existing::Replaced).map_err(|error| unwritten(path, error))
 }
 
 fn unwritten(path: &Path, error: PathError) -> TraceFileError {
@@ -108,7 +108,7 @@ fn unwritten(path: &Path, error: PathError) -> TraceFileError {
         PathError::Call(error) => error.errno.into(),
         other => std::io::Error::other(other.reason()),
     };
-    TraceProblem::Io(error).of(path)
+    TraceProblem::Io(error).in_file(path)
 }
 
 /// Writes a trace to a temporary file, which replaces `path` once all is on disk. So an earlier
@@ -116,7 +116,7 @@ fn unwritten(path: &Path, error: PathError) -> TraceFileError {
 /// device.
 pub fn write_trace(path: &Path, trace: &Trace) -> Result<u64, TraceFileError> {
     let mut draft = begin(path)?;
-    write_to(&mut draft, trace).map_err(|error| TraceProblem::Io(error).of(path))?;
+    write_to(&mut draft, trace).map_err(|error| TraceProblem::Io(error).in_file(path))?;
     let size = draft.length();
     draft.commit().map_err(|error| unwritten(path, error))?;
     Ok(size)
@@ -134,13 +134,13 @@ pub fn write_to(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
 
 #[expect(clippy::disallowed_methods, reason = "a file that the user named")]
 pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
-    let file = std::fs::File::open(path).map_err(|error| TraceProblem::Io(error).of(path))?;
+    let file = std::fs::File::open(path).map_err(|error| TraceProblem::Io(error).in_file(path))?;
     read_from(BufReader::new(file), path)
 }
 
 /// Reads a trace from any reader; `path` is the name in errors.
 pub fn read_from(input: impl Read, path: &Path) -> Result<Trace, TraceFileError> {
-    unpack(input).map_err(|problem| problem.of(path))
+    unpack(input).map_err(|problem| problem.in_file(path))
 }
 
 fn unpack(mut input: impl Read) -> Result<Trace, TraceProblem> {

@@ -22,6 +22,6 @@ pub mod file;
 pub mod model;
 pub mod tables;
 
-pub use collect::{CollectError, Options, Progress, collect, ring_memory};
+pub use collect::{CollectError, CollectOptions, CollectStage, collect, ring_memory};
 pub use file::{TraceFileError, check_writable, read_trace, write_trace};
 pub use model::Trace;

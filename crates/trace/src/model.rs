@@ -27,14 +27,14 @@ pub struct Trace {
     /// Duration by a monotonic clock.
     pub seconds: f64,
     pub asked_seconds: f64,
-    pub ending: Ending,
+    pub ending: TraceEnd,
     /// A note on a step of the wall clock during the trace, with its size. Durations are unaffected.
     pub clock_note: Option<String>,
     /// Remarks that no number expresses, as whole sentences.
     pub notes: Vec<String>,
-    pub sources: Vec<Source>,
+    pub sources: Vec<EventSource>,
     /// Processes seen. Those that existed at the start come first.
-    pub processes: Vec<Process>,
+    pub processes: Vec<TracedProcess>,
     pub intervals: Vec<Interval>,
     pub symbols: Vec<Symbol>,
     pub stacks: Vec<Stack>,
@@ -42,9 +42,9 @@ pub struct Trace {
     pub samples_a_second: f64,
     /// The sampling event: `cpu-clock` or `cycles`.
     pub sampled_by: String,
-    pub samples: Vec<Sample>,
+    pub samples: Vec<StackSample>,
     /// Page faults, grouped: `count` is the number of faults that the samples represent.
-    pub faults: Vec<Sample>,
+    pub faults: Vec<StackSample>,
     /// Contended locks by total waiting time, longest first.
     pub locks: Vec<Lock>,
     /// The sum of the locks omitted from [`Trace::locks`] to keep the file small.
@@ -104,7 +104,7 @@ pub struct TracedTarget {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
+pub enum TraceEnd {
     #[default]
     Done,
     Interrupted,
@@ -113,7 +113,7 @@ pub enum Ending {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Source {
+pub struct EventSource {
     /// `cpu samples`, `lock contention`, `pinning calls`, …
     pub name: String,
     pub state: SourceState,
@@ -143,12 +143,12 @@ pub enum SourceState {
     Off,
 }
 
-impl Source {
-    pub(crate) fn new(name: &str, state: SourceState) -> Source {
-        Source {
+impl EventSource {
+    pub(crate) fn new(name: &str, state: SourceState) -> EventSource {
+        EventSource {
             name: name.to_owned(),
             state,
-            ..Source::default()
+            ..EventSource::default()
         }
     }
 }
@@ -170,7 +170,7 @@ impl SourceState {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Process {
+pub struct TracedProcess {
     pub pid: u32,
     pub parent: u32,
     /// Name of the command at the end.
@@ -258,7 +258,7 @@ pub struct Interval {
     pub swap_out_bytes: u64,
     pub pressure: Option<Pressure>,
     /// Memory of the host by page size and kind, at the end.
-    pub host_by_size: Vec<Held>,
+    pub host_by_size: Vec<PageSizeUsage>,
     pub page_tables_bytes: Option<u64>,
     pub target: Option<TargetInterval>,
 }
@@ -273,7 +273,7 @@ pub struct TargetInterval {
     pub faults_major: u64,
     /// Memory by page size and kind at the end, from the totals of the processes (a shared page
     /// counts once a process). Empty if it was not read.
-    pub by_size: Vec<Held>,
+    pub by_size: Vec<PageSizeUsage>,
     pub page_tables_bytes: u64,
     /// Locked memory (`VmLck`), at the end.
     pub locked_bytes: u64,
@@ -303,7 +303,7 @@ pub struct SizeCount {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Held {
+pub struct PageSizeUsage {
     pub page_bytes: u64,
     /// `base`, `thp` or `hugetlb`.
     pub kind: String,
@@ -334,7 +334,7 @@ pub struct Stack {
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
+pub enum CpuMode {
     Kernel,
     #[default]
     User,
@@ -345,13 +345,13 @@ pub enum Mode {
 /// Samples that differ in time only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Sample {
+pub struct StackSample {
     /// Index in [`Trace::processes`].
     pub process: u32,
     pub tid: u32,
     /// Index in [`Trace::stacks`].
     pub stack: u32,
-    pub mode: Mode,
+    pub mode: CpuMode,
     pub count: u64,
 }
 
@@ -565,7 +565,7 @@ pub struct MemoryState {
     /// Time of the reading; may be before the start.
     pub at_seconds: f64,
     /// The host's memory by page size and kind; a shared page counts once.
-    pub by_page_size: Vec<Held>,
+    pub by_page_size: Vec<PageSizeUsage>,
     pub page_tables_bytes: Option<u64>,
     pub pools: Vec<PoolState>,
     pub processes: Vec<ProcessMemory>,
@@ -595,7 +595,7 @@ pub struct ProcessMemory {
     pub pinned_bytes: u64,
     pub page_tables_bytes: u64,
     /// Memory by page size and kind; `None` if it was inaccessible.
-    pub by_page_size: Option<Vec<Held>>,
+    pub by_page_size: Option<Vec<PageSizeUsage>>,
     /// Segments, for the target's processes only.
     pub segments: Vec<SegmentMemory>,
 }
@@ -613,7 +613,7 @@ pub struct SegmentMemory {
     pub locked_bytes: u64,
     /// The process's request: `advised huge`, `hugetlb 2M`; empty without one.
     pub asked: String,
-    pub by_page_size: Vec<Held>,
+    pub by_page_size: Vec<PageSizeUsage>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

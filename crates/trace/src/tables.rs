@@ -9,7 +9,7 @@ use crate::Trace;
 
 pub mod intervals;
 pub mod locks;
-pub mod measured;
+pub mod collections;
 pub mod memory;
 pub mod profile;
 #[cfg(test)]

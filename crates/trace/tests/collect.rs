@@ -15,12 +15,12 @@ use std::time::Duration;
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Kernel, Mapping, Sharing};
 use hugeleaf_testkit::host::alone_as_root;
-use hugeleaf_trace::model::{Ending, Lock, LockKind, Mode, Process, SourceState, TracedTarget};
-use hugeleaf_trace::{Options, Progress, Trace, collect};
+use hugeleaf_trace::model::{TraceEnd, Lock, LockKind, CpuMode, TracedProcess, SourceState, TracedTarget};
+use hugeleaf_trace::{CollectOptions, CollectStage, Trace, collect};
 use hugeleaf_units::{Bytes, PageSize};
 
-fn options(millis: u64) -> Options {
-    Options {
+fn options(millis: u64) -> CollectOptions {
+    CollectOptions {
         time: Duration::from_millis(millis),
         rate: 499,
         buffer: Bytes::from_mib(4),
@@ -33,8 +33,8 @@ fn options(millis: u64) -> Options {
     }
 }
 
-fn aimed_at(pid: u32, options: Options) -> Options {
-    Options {
+fn aimed_at(pid: u32, options: CollectOptions) -> CollectOptions {
+    CollectOptions {
         target: Some(TracedTarget {
             text: pid.to_string(),
             pids: vec![pid],
@@ -48,21 +48,21 @@ fn base_page() -> PageSize {
 }
 
 /// Returns a trace, or `None` with a message if this host or user provides no events.
-fn trace(name: &str, options: &Options) -> Option<Trace> {
+fn trace(name: &str, options: &CollectOptions) -> Option<Trace> {
     trace_while(name, options, &AtomicBool::new(false), || {})
 }
 
 /// Traces until `stop` is set; calls `begun` once it is under way.
 fn trace_while(
     name: &str,
-    options: &Options,
+    options: &CollectOptions,
     stop: &AtomicBool,
     begun: impl FnOnce(),
 ) -> Option<Trace> {
     let (root, kernel) = (Root::live(), Kernel::new());
     let mut begun = Some(begun);
     let mut watch = |progress| {
-        if let Progress::At(_) = progress
+        if let CollectStage::At(_) = progress
             && let Some(begun) = begun.take()
         {
             begun();
@@ -95,7 +95,7 @@ fn used(test: &str, trace: &Trace, source: &str) -> bool {
     *state == SourceState::Used
 }
 
-fn process(trace: &Trace, pid: u32) -> (u32, &Process) {
+fn process(trace: &Trace, pid: u32) -> (u32, &TracedProcess) {
     let place = trace.processes.iter().position(|p| p.pid == pid).unwrap();
     (u32::try_from(place).unwrap(), &trace.processes[place])
 }
@@ -158,14 +158,14 @@ fn a_busy_child_is_in_the_profile() {
     let Some(trace) = trace("a_busy_child_is_in_the_profile", &options) else {
         return;
     };
-    assert_eq!(trace.ending, Ending::Done);
+    assert_eq!(trace.ending, TraceEnd::Done);
     let (place, process) = process(&trace, child.0.id());
     assert!(process.in_target);
     assert!(process.user_seconds.unwrap() > 0.0, "{process:?}");
     let in_user_mode: u64 = trace
         .samples
         .iter()
-        .filter(|s| s.process == place && s.mode == Mode::User)
+        .filter(|s| s.process == place && s.mode == CpuMode::User)
         .map(|s| s.count)
         .sum();
     // The host is shared with other tests, so far less than a fair share of one CPU suffices.
@@ -218,8 +218,8 @@ fn a_target_that_forks_a_thousand_times_and_ends() {
         return;
     };
     reaper.join().unwrap().unwrap();
-    assert_eq!(trace.ending, Ending::TargetEnded);
-    let mine: Vec<&Process> = trace.processes.iter().filter(|p| p.in_target).collect();
+    assert_eq!(trace.ending, TraceEnd::TargetEnded);
+    let mine: Vec<&TracedProcess> = trace.processes.iter().filter(|p| p.in_target).collect();
     let children = mine.iter().filter(|p| p.started_seconds.is_some()).count();
     assert!(children >= 1000, "{children}");
     assert!(mine.iter().all(|p| p.ended_seconds.is_some()));
@@ -296,7 +296,7 @@ fn calls_that_lock_memory() {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         tid.unsigned_abs()
     });
-    let options = Options {
+    let options = CollectOptions {
         every_call: true,
         ..options(600_000)
     };
@@ -434,7 +434,7 @@ fn lost_events_are_counted() {
         // Each process that starts and ends is several records.
         let _ = Command::new("true").status();
     });
-    let options = Options {
+    let options = CollectOptions {
         // The smallest possible rings, and the maximum rate of samples.
         buffer: Bytes(1),
         rate: 10_000,
@@ -461,7 +461,7 @@ fn fewer_samples_where_the_kernel_allows_no_more() {
     if host.try_set(limit, 600).is_err() {
         return println!("not run: {test}: needs to write to {limit}");
     }
-    let asked = Options {
+    let asked = CollectOptions {
         rate: 9_000,
         ..options(700)
     };
@@ -491,16 +491,16 @@ fn fewer_samples_where_the_kernel_allows_no_more() {
 #[test]
 fn stopped_early() {
     let stop = AtomicBool::new(false);
-    let options = Options {
+    let options = CollectOptions {
         intervals_only: true,
         ..options(600_000)
     };
     let begun = || stop.store(true, Ordering::Relaxed);
     let trace = trace_while("stopped_early", &options, &stop, begun).unwrap();
-    assert_eq!(trace.ending, Ending::Interrupted);
+    assert_eq!(trace.ending, TraceEnd::Interrupted);
     assert!(trace.seconds < 600.0 && !trace.intervals.is_empty());
     // Disabled sources are reported as such; sources without events were read.
-    use hugeleaf_trace::tables::measured::{Collection, not_measured};
+    use hugeleaf_trace::tables::collections::{Collection, not_measured};
     for what in Collection::ALL {
         let read = [Collection::CpuTime, Collection::Vmstat, Collection::Memory].contains(&what);
         assert_eq!(not_measured(&trace, what).is_none(), read, "{what:?}");

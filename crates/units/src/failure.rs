@@ -31,7 +31,7 @@ impl Failure {
 
     /// Prefixes the failure with the affected object: `object: what`.
     #[must_use]
-    pub fn of(self, object: impl fmt::Display) -> Failure {
+    pub fn with_object(self, object: impl fmt::Display) -> Failure {
         Failure {
             message: format!("{object}: {}", self.message),
             remedy: self.remedy,

@@ -22,7 +22,7 @@ pub struct Ladder {
 
 impl Ladder {
     /// Creates a ladder of at least one rung.
-    pub fn of(rungs: Vec<Rung>, mandatory: bool) -> Ladder {
+    pub fn new(rungs: Vec<Rung>, mandatory: bool) -> Ladder {
         Ladder { rungs, mandatory }
     }
 

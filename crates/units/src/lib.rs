@@ -15,23 +15,23 @@
 mod bytes;
 pub mod deserialize;
 mod failure;
-pub mod fault;
+pub mod panic;
 mod ladder;
-mod named;
+mod named_enum;
 mod page;
 mod parse;
-mod place;
+mod text_position;
 mod range;
 mod share;
 pub mod time;
 
 pub use bytes::Bytes;
 pub use failure::Failure;
-pub use fault::FAULT;
+pub use panic::FAULT;
 pub use ladder::{Ladder, Rung};
 pub use page::{PageKind, PageSize, Pages};
 pub use parse::ParseError;
-pub use place::line_and_column;
+pub use text_position::line_and_column;
 pub use range::{EmptyRange, Range};
 pub use share::Share;
 pub use time::parse_time;

@@ -9,12 +9,12 @@ use hugeleaf_host::{Host, Pool, ThpUse, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
-use crate::asking::PoolProgram;
+use crate::pool_programs::PoolProgram;
 use crate::overcommit;
 use crate::reservation;
 use crate::shell_word;
 
-pub use hugeleaf_host::{Want, Wanted};
+pub use hugeleaf_host::{SettingRequirement, AcceptedValues};
 
 /// A setting of a host: the kernel's file for it, or an object that a tool configures.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -22,11 +22,11 @@ pub struct Setting {
     #[serde(rename = "setting")]
     path: String,
     #[serde(skip)]
-    kind: Kind,
+    kind: SettingKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum SettingKind {
     File,
     /// The pool of one size, on one node or in total.
     Pool(PageSize, Option<u32>),
@@ -50,7 +50,7 @@ impl Setting {
 
     /// Names a setting by its file.
     pub fn file(path: impl Into<String>) -> Setting {
-        let (path, kind) = (path.into(), Kind::File);
+        let (path, kind) = (path.into(), SettingKind::File);
         Setting { path, kind }
     }
 
@@ -63,39 +63,39 @@ impl Setting {
     pub fn pool(size: PageSize, node: Option<u32>) -> Setting {
         Setting {
             path: pool_file(size, node, "nr_hugepages"),
-            kind: Kind::Pool(size, node),
+            kind: SettingKind::Pool(size, node),
         }
     }
 
     /// Names the options of a mount.
     pub fn mount(at: &str) -> Setting {
-        Setting::of(Kind::Mount, at)
+        Setting::new(SettingKind::Mount, at)
     }
 
     /// Names the groups of a user. The name must already be quoted for a shell.
     pub fn groups(user: &str) -> Setting {
-        Setting::of(Kind::Groups, user)
+        Setting::new(SettingKind::Groups, user)
     }
 
     pub fn offloads(device: &str) -> Setting {
-        Setting::of(Kind::Offloads, device)
+        Setting::new(SettingKind::Offloads, device)
     }
 
     pub fn governor() -> Setting {
-        Setting::of(Kind::Governor, "")
+        Setting::new(SettingKind::Governor, "")
     }
 
     /// Names files to delete. The value is their list.
     pub fn files() -> Setting {
-        Setting::of(Kind::Files, "")
+        Setting::new(SettingKind::Files, "")
     }
 
     /// Names SysV segments to delete.
     pub fn segments() -> Setting {
-        Setting::of(Kind::Segments, "")
+        Setting::new(SettingKind::Segments, "")
     }
 
-    fn of(kind: Kind, path: &str) -> Setting {
+    fn new(kind: SettingKind, path: &str) -> Setting {
         let path = path.to_owned();
         Setting { path, kind }
     }
@@ -108,16 +108,16 @@ impl Setting {
     fn command(&self, value: &str) -> String {
         let of = shell_word(&self.path);
         match self.kind {
-            Kind::File | Kind::Pool(..) => {}
-            Kind::Mount => return format!("mount -o remount,{value} {of}"),
-            Kind::Groups => {
+            SettingKind::File | SettingKind::Pool(..) => {}
+            SettingKind::Mount => return format!("mount -o remount,{value} {of}"),
+            SettingKind::Groups => {
                 let group = format!("\"$(getent group {value} | cut -d: -f1)\"");
                 return format!("usermod -aG {group} {}", self.path);
             }
-            Kind::Offloads => return format!("ethtool -K {of} {value}"),
-            Kind::Governor => return format!("cpupower frequency-set -g {value}"),
-            Kind::Files => return format!("rm -- {value}"),
-            Kind::Segments => return format!("ipcrm {value}"),
+            SettingKind::Offloads => return format!("ethtool -K {of} {value}"),
+            SettingKind::Governor => return format!("cpupower frequency-set -g {value}"),
+            SettingKind::Files => return format!("rm -- {value}"),
+            SettingKind::Segments => return format!("ipcrm {value}"),
         }
         let is_momentary = [COMPACT, DROP_CACHES].contains(&&*self.path);
         let value = shell_word(value);
@@ -131,7 +131,7 @@ impl Setting {
 
     /// True if a container has its own instance of the setting.
     const fn is_of_container(&self) -> bool {
-        matches!(self.kind, Kind::Groups | Kind::Files | Kind::Segments)
+        matches!(self.kind, SettingKind::Groups | SettingKind::Files | SettingKind::Segments)
     }
 }
 
@@ -172,7 +172,7 @@ pub struct Change {
 /// A change that this host can provide without taking memory that others need. Only checks create one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Advice(Change);
+pub struct FeasibleChange(Change);
 
 /// The reason why a change is not advised, without a full stop, and the alternative.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,53 +184,53 @@ pub struct Refused {
 /// A command of a screen, with the changes of the host that it makes. Without a command, it is a shell comment that begins
 /// with `#`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Next {
+pub struct ScreenCommand {
     pub command: String,
     /// Empty if the command changes no setting.
-    pub changes: Vec<Advice>,
+    pub changes: Vec<FeasibleChange>,
 }
 
-impl From<Advice> for Next {
-    fn from(advice: Advice) -> Next {
-        Next {
+impl From<FeasibleChange> for ScreenCommand {
+    fn from(advice: FeasibleChange) -> ScreenCommand {
+        ScreenCommand {
             command: advice.command(),
             changes: vec![advice],
         }
     }
 }
 
-impl From<Vec<Advice>> for Next {
-    fn from(changes: Vec<Advice>) -> Next {
-        let commands: Vec<String> = changes.iter().map(Advice::command).collect();
+impl From<Vec<FeasibleChange>> for ScreenCommand {
+    fn from(changes: Vec<FeasibleChange>) -> ScreenCommand {
+        let commands: Vec<String> = changes.iter().map(FeasibleChange::command).collect();
         let command = commands.join(" && ");
-        Next { command, changes }
+        ScreenCommand { command, changes }
     }
 }
 
-impl From<String> for Next {
-    fn from(command: String) -> Next {
+impl From<String> for ScreenCommand {
+    fn from(command: String) -> ScreenCommand {
         let changes = Vec::new();
-        Next { command, changes }
+        ScreenCommand { command, changes }
     }
 }
 
-impl From<&str> for Next {
-    fn from(command: &str) -> Next {
+impl From<&str> for ScreenCommand {
+    fn from(command: &str) -> ScreenCommand {
         command.to_owned().into()
     }
 }
 
 /// An advised change, or the alternative if the change is refused.
-impl From<Result<Advice, Refused>> for Next {
-    fn from(checked: Result<Advice, Refused>) -> Next {
-        checked.map_or_else(|refused| refused.alternative.into(), Next::from)
+impl From<Result<FeasibleChange, Refused>> for ScreenCommand {
+    fn from(checked: Result<FeasibleChange, Refused>) -> ScreenCommand {
+        checked.map_or_else(|refused| refused.alternative.into(), ScreenCommand::from)
     }
 }
 
-impl Next {
+impl ScreenCommand {
     /// Adds a command that comes after this one. Behind a comment a shell would not see it, so the comment names it.
     #[must_use]
-    pub fn then(self, command: &str) -> Next {
+    pub fn then(self, command: &str) -> ScreenCommand {
         let by = if self.has_comment() {
             "; then here: "
         } else {
@@ -241,14 +241,14 @@ impl Next {
 
     /// Adds a comment.
     #[must_use]
-    pub fn remark(self, text: &str) -> Next {
+    pub fn remark(self, text: &str) -> ScreenCommand {
         let by = if self.has_comment() { "; " } else { "    # " };
         self.joined(by, text)
     }
 
-    fn joined(self, by: &str, text: &str) -> Next {
+    fn joined(self, by: &str, text: &str) -> ScreenCommand {
         let command = format!("{}{by}{text}", self.command);
-        Next { command, ..self }
+        ScreenCommand { command, ..self }
     }
 
     fn has_comment(&self) -> bool {
@@ -257,7 +257,7 @@ impl Next {
 }
 
 /// Returns the command for several changes in their order, or the alternative if one of them is refused.
-pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> Next {
+pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> ScreenCommand {
     let changes: Vec<Change> = changes.into_iter().collect();
     let is_outside = |change: &Change| !change.setting.is_of_container();
     if host.is_in_container && changes.iter().any(is_outside) {
@@ -267,7 +267,7 @@ pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> Next 
         return on_the_host(&commands.collect::<Vec<_>>().join("; ")).into();
     }
     let checked = changes.into_iter().map(|change| change.check(host));
-    match checked.collect::<Result<Vec<Advice>, Refused>>() {
+    match checked.collect::<Result<Vec<FeasibleChange>, Refused>>() {
         Ok(changes) => changes.into(),
         Err(refused) => refused.alternative.into(),
     }
@@ -313,7 +313,7 @@ impl Change {
     }
 
     /// Returns the same as [`Change::command`], with the change.
-    pub fn next(self, host: &Host) -> Next {
+    pub fn next(self, host: &Host) -> ScreenCommand {
         self.check(host).into()
     }
 
@@ -327,12 +327,12 @@ impl Change {
 
     /// # Errors
     /// This host cannot provide it, it would leave too little memory for others, or a running program wants another value.
-    pub fn check(self, host: &Host) -> Result<Advice, Refused> {
+    pub fn check(self, host: &Host) -> Result<FeasibleChange, Refused> {
         provides(host, &self)?;
         is_wanted(host, &self)?;
         let in_force = in_force(host, &self.setting, &self.to).to_owned();
         let known = known_risk(&self.setting);
-        Ok(Advice(Change {
+        Ok(FeasibleChange(Change {
             risk: self.risk.or(known),
             in_force: Some(in_force),
             ..self
@@ -360,7 +360,7 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
             .map(|_| ())
             .map_err(|why| Refused { why, alternative: instead });
     }
-    let Kind::Pool(size, node) = change.setting.kind else {
+    let SettingKind::Pool(size, node) = change.setting.kind else {
         return Ok(());
     };
     let fits = match change.to.parse() {
@@ -376,7 +376,7 @@ fn known_risk(setting: &Setting) -> Option<&'static str> {
     match (setting.path(), setting.kind) {
         (DROP_CACHES, _) => Some("programs read files from disk again"),
         (COMPACT, _) => Some("programs may stall meanwhile"),
-        (_, Kind::Mount) => Some("affects every program that uses the mount"),
+        (_, SettingKind::Mount) => Some("affects every program that uses the mount"),
         (path, _) if path.starts_with(&thp_file("")) => Some("affects every program on this host"),
         _ => None,
     }
@@ -410,7 +410,7 @@ fn thp_use(file: &str) -> Option<ThpUse> {
     all.find(|of| name == Some(of.knob()))
 }
 
-impl Advice {
+impl FeasibleChange {
     /// Returns the command, ready to paste into a shell.
     pub fn command(&self) -> String {
         let command = self.0.setting.command(&self.0.to);
@@ -421,15 +421,15 @@ impl Advice {
     }
 
     /// True if the commands set one setting to different values, or one grows and the other shrinks pools of one size.
-    fn contradicts(&self, other: &Advice) -> bool {
-        let grows = |advice: &Advice| {
+    fn contradicts(&self, other: &FeasibleChange) -> bool {
+        let grows = |advice: &FeasibleChange| {
             let number = |text: &str| text.parse::<u64>().ok();
             let from = advice.0.from.as_deref().and_then(number)?;
             Some(number(&advice.0.to)?.cmp(&from))
         };
         match (self.0.setting.kind, other.0.setting.kind) {
             _ if self.0.setting == other.0.setting => self.0.to != other.0.to,
-            (Kind::Pool(one, _), Kind::Pool(two, _)) if one == two => {
+            (SettingKind::Pool(one, _), SettingKind::Pool(two, _)) if one == two => {
                 matches!((grows(self), grows(other)), (Some(a), Some(b)) if a == b.reverse() && a.is_ne())
             }
             _ => false,
@@ -450,8 +450,8 @@ impl Advice {
 }
 
 /// Returns the risks of the changes that one command makes.
-pub fn risks<'a>(changes: impl IntoIterator<Item = &'a Advice>) -> Option<String> {
-    let mut all: Vec<&str> = changes.into_iter().filter_map(Advice::risk).collect();
+pub fn risks<'a>(changes: impl IntoIterator<Item = &'a FeasibleChange>) -> Option<String> {
+    let mut all: Vec<&str> = changes.into_iter().filter_map(FeasibleChange::risk).collect();
     all.dedup();
     (!all.is_empty()).then(|| all.join("; "))
 }
@@ -465,11 +465,11 @@ pub enum Scheduler {
 }
 
 /// Returns the command that lets programs request huge pages for shared memory, at each boot.
-pub fn shmem_at_boot(host: &Host, by: Scheduler) -> Next {
+pub fn shmem_at_boot(host: &Host, by: Scheduler) -> ScreenCommand {
     let change = Change::new(Setting::thp("shmem_enabled"), "advise");
     let (path, to) = (change.setting.path.clone(), change.to.clone());
     let next = match change.check(host) {
-        Ok(advice) => Next::from(advice),
+        Ok(advice) => ScreenCommand::from(advice),
         Err(refused) => return refused.alternative.into(),
     };
     let command = match by {
@@ -483,15 +483,15 @@ pub fn shmem_at_boot(host: &Host, by: Scheduler) -> Next {
         }
         Scheduler::Unknown => return next.remark("at boot, before the programs that use it"),
     };
-    Next { command, ..next }
+    ScreenCommand { command, ..next }
 }
 
 /// Returns the command that raises a cgroup's memory limit. Only processes of the cgroup are affected. The limit of a
 /// container is set by its creator.
-pub fn raised_limit(file: &str, limit: Bytes, is_in_container: bool) -> Next {
+pub fn raised_limit(file: &str, limit: Bytes, is_in_container: bool) -> ScreenCommand {
     let change = Change::new(Setting::file(file), limit.get()).in_scope(Scope::Cgroup);
     match is_of_this_host(&change, is_in_container) {
-        Ok(()) => Advice(change).into(),
+        Ok(()) => FeasibleChange(change).into(),
         Err(_) => format!("# start the container with a memory limit of {limit}").into(),
     }
 }
@@ -521,7 +521,7 @@ pub fn some_pages(host: &Host, size: PageSize) -> String {
         Err(refused) => refused.alternative,
     };
     let remark = format!("N: {existing}as many as the program needs{most}");
-    Next::from(command).remark(&remark).command
+    ScreenCommand::from(command).remark(&remark).command
 }
 
 /// Formats a pod's line for `bytes` on pages of a size, as in `hugepages-2Mi: 514Mi`.
@@ -551,8 +551,8 @@ pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> Stri
 /// Compares the commands of one screen. Returns, in the same order, `None` for each printable command and otherwise the
 /// reason. Two commands that set one setting to different values contradict each other. A command also contradicts a program
 /// that wants another value.
-pub fn agree(all: &[&Advice], wants: &[Want]) -> Vec<Option<String>> {
-    let against = |advice: &&Advice| {
+pub fn agree(all: &[&FeasibleChange], wants: &[SettingRequirement]) -> Vec<Option<String>> {
+    let against = |advice: &&FeasibleChange| {
         let other = all.iter().find(|other| other.contradicts(advice));
         let other = other.map(|_| "another finding here advises the opposite".to_owned());
         let to = advice.0.in_force.as_ref().unwrap_or(&advice.0.to);
@@ -567,18 +567,18 @@ pub fn unwanted<'a>(
     host: &Host,
     setting: &Setting,
     to: &str,
-    wants: &'a [Want],
-) -> Option<&'a Want> {
+    wants: &'a [SettingRequirement],
+) -> Option<&'a SettingRequirement> {
     want_against(setting, in_force(host, setting, to), wants)
 }
 
 /// Compares the value in force with the wants. A want for huge pages names the file in force of the full size, and holds for
 /// the files of all sizes.
-fn want_against<'a>(setting: &Setting, in_force: &str, wants: &'a [Want]) -> Option<&'a Want> {
+fn want_against<'a>(setting: &Setting, in_force: &str, wants: &'a [SettingRequirement]) -> Option<&'a SettingRequirement> {
     let of = thp_use(&setting.path);
     let is_same =
-        |want: &Want| want.file == setting.path || (of.is_some() && thp_use(&want.file) == of);
-    let is_file = setting.kind == Kind::File;
+        |want: &SettingRequirement| want.file == setting.path || (of.is_some() && thp_use(&want.file) == of);
+    let is_file = setting.kind == SettingKind::File;
     let mut all = wants.iter().filter(|want| is_file && is_same(want));
     all.find(|want| !want.values.allows(in_force))
 }
@@ -590,7 +590,7 @@ mod tests {
     use hugeleaf_host::Fact;
     use proptest::prelude::*;
 
-    fn advice(change: Change) -> Advice {
+    fn advice(change: Change) -> FeasibleChange {
         change.check(&healthy()).unwrap()
     }
 
@@ -613,10 +613,10 @@ mod tests {
         let found = agree(&[&one, &other, &two, &one], &[]);
         let stands: Vec<bool> = found.iter().map(Option::is_none).collect();
         assert_eq!(stands, [false, true, false, false]);
-        let want = Want {
+        let want = SettingRequirement {
             who: "ClickHouse".to_owned(),
             file: "/proc/sys/vm/overcommit_memory".to_owned(),
-            values: Wanted::OneOf(vec!["0".to_owned()]),
+            values: AcceptedValues::OneOf(vec!["0".to_owned()]),
         };
         assert!(agree(&[&one], std::slice::from_ref(&want))[0].is_some());
         assert!(agree(&[&two], &[want])[0].is_none());
@@ -704,10 +704,10 @@ mod tests {
                 };
                 Change::new(Setting::pool(size("2M"), node), to).from(from).check(&host).ok()
             };
-            let advised: Vec<Advice> = asked.into_iter().filter_map(change).collect();
-            let all: Vec<&Advice> = advised.iter().collect();
+            let advised: Vec<FeasibleChange> = asked.into_iter().filter_map(change).collect();
+            let all: Vec<&FeasibleChange> = advised.iter().collect();
             let stands = agree(&all, &[]);
-            let printed: Vec<&Advice> = all.iter().zip(&stands).filter(|(_, s)| s.is_none()).map(|(a, _)| *a).collect();
+            let printed: Vec<&FeasibleChange> = all.iter().zip(&stands).filter(|(_, s)| s.is_none()).map(|(a, _)| *a).collect();
             for one in &printed {
                 let own = if one.setting().path.contains("/node/") { 2048 } else { pages };
                 let to: u64 = one.0.to.parse().unwrap();

@@ -15,16 +15,16 @@ mod model;
 mod programs;
 mod rows;
 mod setting;
-mod settle;
+mod judge;
 #[cfg(test)]
 mod tests;
 
 pub use file_systems::{FileSystem, file_systems};
-pub use model::{Checked, Profile, Program, Row, Server, State, Want, Wanted};
+pub use model::{Checked, Profile, KnownProgram, CheckRow, RunningProgram, CheckState, ProgramSetting, ProgramRequirement};
 pub use programs::{PROGRAMS_SOURCE, packages, programs, servers};
 
 /// Returns the wants of the programs that run here, for other screens that advise settings.
-pub fn wants(host: &Host, servers: &Fact<Vec<Server>>) -> Vec<advice::Want> {
+pub fn wants(host: &Host, servers: &Fact<Vec<RunningProgram>>) -> Vec<advice::SettingRequirement> {
     let checked = Checked {
         host,
         features: &Features::default(),
@@ -34,7 +34,7 @@ pub fn wants(host: &Host, servers: &Fact<Vec<Server>>) -> Vec<advice::Want> {
     programs::all_wants(&checked)
 }
 
-pub fn check(checked: &Checked<'_>) -> Vec<Row> {
+pub fn check(checked: &Checked<'_>) -> Vec<CheckRow> {
     let areas = [
         ("memory", rows::memory(checked)),
         ("disks", rows::disks(checked)),
@@ -44,6 +44,6 @@ pub fn check(checked: &Checked<'_>) -> Vec<Row> {
         ("programs", programs::rows(checked)),
     ];
     let of_area =
-        |(area, rows): (_, Vec<Row>)| rows.into_iter().map(move |row| Row { area, ..row });
+        |(area, rows): (_, Vec<CheckRow>)| rows.into_iter().map(move |row| CheckRow { area, ..row });
     areas.into_iter().flat_map(of_area).collect()
 }

@@ -15,25 +15,25 @@ mod reason;
 use hugeleaf_host::{ThpAdvice, Fact, Host, Process, Role, Segment};
 use hugeleaf_units::{Bytes, PageSize};
 
-pub use pages::{Part, Slot, Tally, cut, is_resident, parts};
+pub use pages::{BlockPages, Slot, Tally, cut, is_resident, parts};
 pub use reason::{Reason, Remedy};
 
 /// The content of a mapping, as far as the kernel's rules differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum MappingKind {
     Private,
     /// Shared memory: anonymous, memfd, SysV, or a tmpfs file.
     Shared,
     File,
 }
 
-impl Kind {
-    pub fn of(segment: &Segment) -> Kind {
+impl MappingKind {
+    pub fn from_segment(segment: &Segment) -> MappingKind {
         let anonymous = segment.object == (0, 0, 0);
         match segment.shared {
-            false if anonymous => Kind::Private,
-            true if anonymous || segment.role == Role::Shm || is_on_tmpfs(segment) => Kind::Shared,
-            _ => Kind::File,
+            false if anonymous => MappingKind::Private,
+            true if anonymous || segment.role == Role::Shm || is_on_tmpfs(segment) => MappingKind::Shared,
+            _ => MappingKind::File,
         }
     }
 }
@@ -44,7 +44,7 @@ fn is_on_tmpfs(segment: &Segment) -> bool {
 
 /// Returns the kind if `MADV_COLLAPSE` may promote blocks of the mapping. The checks follow the kernel's order,
 /// except that size comes first: if no huge page fits, the rest is irrelevant.
-pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind, Reason> {
+pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<MappingKind, Reason> {
     if is_on_pool(segment) {
         return Err(Reason::Hugetlb);
     }
@@ -66,13 +66,13 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Kind
     if process.thp_disabled == Fact::Known(true) {
         return Err(Reason::ProcessDisabled);
     }
-    let kind = Kind::of(segment);
+    let kind = MappingKind::from_segment(segment);
     left_alone(segment)?;
     match kind {
-        Kind::Private => Ok(kind),
-        Kind::Shared if !segment.is_aligned_to(huge) => Err(Reason::Misaligned),
-        Kind::Shared => shmem_allows(host, segment).map(|()| kind),
-        Kind::File => file(host, segment, huge).map(|()| kind),
+        MappingKind::Private => Ok(kind),
+        MappingKind::Shared if !segment.is_aligned_to(huge) => Err(Reason::Misaligned),
+        MappingKind::Shared => shmem_allows(host, segment).map(|()| kind),
+        MappingKind::File => file(host, segment, huge).map(|()| kind),
     }
 }
 
@@ -204,8 +204,8 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
 /// Judges a block of an eligible mapping, which must have enough resident pages of its own. For shared memory,
 /// `tally` combines all processes that map it. `needs` is the required resident part of `len`. If it is below
 /// `len`, the process grows.
-pub fn block(kind: Kind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), Reason> {
-    let private = kind == Kind::Private;
+pub fn block(kind: MappingKind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), Reason> {
+    let private = kind == MappingKind::Private;
     let there = tally.present + tally.swapped;
     if !tally.guard.is_zero() {
         return Err(Reason::Guarded);
@@ -240,14 +240,14 @@ pub fn splits(
     process: &Process,
     segment: &Segment,
     tally: &Tally,
-) -> Result<Kind, Reason> {
-    if Kind::of(segment) == Kind::File {
+) -> Result<MappingKind, Reason> {
+    if MappingKind::from_segment(segment) == MappingKind::File {
         return Err(Reason::FileStays);
     }
     let kind = mapping(host, process, segment)?;
     match kind {
-        Kind::Private => block(kind, tally.present, tally, tally.present)?,
-        Kind::Shared | Kind::File => {}
+        MappingKind::Private => block(kind, tally.present, tally, tally.present)?,
+        MappingKind::Shared | MappingKind::File => {}
     }
     Ok(kind)
 }

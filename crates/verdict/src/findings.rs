@@ -5,7 +5,7 @@
 //! rule has a host with the finding and one that nearly has it.
 
 mod cgroups;
-mod dead;
+mod ineffective_settings;
 mod memory;
 mod pools;
 mod rules;
@@ -17,10 +17,10 @@ pub use memory::{Holder, by_name};
 pub use pools::{boot_pools, left_over, short as pool_short};
 pub use rules::findings;
 
-pub use crate::advice::Next;
+pub use crate::advice::ScreenCommand;
 pub use crate::shell_word;
 
-use crate::advice::{self, Advice};
+use crate::advice::{self, FeasibleChange};
 
 hugeleaf_units::named! {
     /// Severity of a finding. The worst is the smallest, so that it sorts first.
@@ -40,7 +40,7 @@ pub struct Finding {
     pub command: String,
     /// The change of the host that the command makes, if any.
     #[serde(rename = "change", skip_serializing_if = "Option::is_none")]
-    pub advice: Option<Advice>,
+    pub advice: Option<FeasibleChange>,
 }
 
 impl Finding {
@@ -48,9 +48,9 @@ impl Finding {
         severity: Severity,
         id: &'static str,
         text: impl Into<String>,
-        next: impl Into<Next>,
+        next: impl Into<ScreenCommand>,
     ) -> Finding {
-        let Next { command, changes } = next.into();
+        let ScreenCommand { command, changes } = next.into();
         Finding {
             id,
             severity,
@@ -60,15 +60,15 @@ impl Finding {
         }
     }
 
-    pub fn problem(id: &'static str, text: impl Into<String>, next: impl Into<Next>) -> Finding {
+    pub fn problem(id: &'static str, text: impl Into<String>, next: impl Into<ScreenCommand>) -> Finding {
         Finding::new(Severity::Problem, id, text, next)
     }
 
-    pub fn warning(id: &'static str, text: impl Into<String>, next: impl Into<Next>) -> Finding {
+    pub fn warning(id: &'static str, text: impl Into<String>, next: impl Into<ScreenCommand>) -> Finding {
         Finding::new(Severity::Warning, id, text, next)
     }
 
-    pub fn note(id: &'static str, text: impl Into<String>, next: impl Into<Next>) -> Finding {
+    pub fn note(id: &'static str, text: impl Into<String>, next: impl Into<ScreenCommand>) -> Finding {
         Finding::new(Severity::Note, id, text, next)
     }
 }
@@ -80,17 +80,17 @@ pub fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// Removes commands that contradict the wants of running programs. `check` weighs all wants.
-pub fn without_contradicting_wants(all: Vec<Finding>, wants: &[advice::Want]) -> Vec<Finding> {
+pub fn without_contradicting_wants(all: Vec<Finding>, wants: &[advice::SettingRequirement]) -> Vec<Finding> {
     let instead = ("see hugeleaf check", "hugeleaf check");
     without_contradictions(all, wants, instead)
 }
 
 fn without_contradictions(
     mut all: Vec<Finding>,
-    wants: &[advice::Want],
+    wants: &[advice::SettingRequirement],
     (way, command): (&str, &str),
 ) -> Vec<Finding> {
-    let advised: Vec<&Advice> = all.iter().filter_map(|f| f.advice.as_ref()).collect();
+    let advised: Vec<&FeasibleChange> = all.iter().filter_map(|f| f.advice.as_ref()).collect();
     let mut against = advice::agree(&advised, wants).into_iter();
     for finding in &mut all {
         let is_advice = finding.advice.is_some();

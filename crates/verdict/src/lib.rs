@@ -23,7 +23,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 pub mod advice;
-pub mod asking;
+pub mod pool_programs;
 pub mod check;
 pub mod eligible;
 pub mod findings;

@@ -15,7 +15,7 @@ use hugeleaf_host::{Host, Process};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::Serialize;
 
-use crate::eligible::{self, Kind, Reason};
+use crate::eligible::{self, MappingKind, Reason};
 
 /// One short scan of the base pages that a process touches.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -147,8 +147,8 @@ pub fn promotable_ranges(host: &Host, process: &Process) -> Vec<Range> {
     let could = |segment: &&hugeleaf_host::Segment| match eligible::mapping(host, process, segment)
     {
         Err(Reason::Hugetlb | Reason::Special | Reason::TooSmall) => false,
-        Ok(kind) => kind != Kind::File,
-        Err(_) => Kind::of(segment) != Kind::File,
+        Ok(kind) => kind != MappingKind::File,
+        Err(_) => MappingKind::from_segment(segment) != MappingKind::File,
     };
     process
         .segments

@@ -22,7 +22,7 @@ const LEAST: Bytes = Bytes::from_mib(1024);
 
 impl Margin {
     #[allow(clippy::cast_possible_truncation)]
-    pub fn of(self, total: Bytes) -> Bytes {
+    pub fn resolve(self, total: Bytes) -> Bytes {
         match self {
             Margin::Bytes(bytes) => bytes,
             Margin::Percent(percent) => Bytes((total.as_f64() * percent / 100.0) as u64),
@@ -30,13 +30,13 @@ impl Margin {
     }
 
     pub fn usual(total: Bytes) -> Bytes {
-        Margin::Percent(PART).of(total).max(LEAST)
+        Margin::Percent(PART).resolve(total).max(LEAST)
     }
 
     /// Returns the minimum that a forced plan leaves free. A kernel without free pages kills programs.
     pub fn forced_minimum(total: Bytes) -> Bytes {
         const FORCED_PART: f64 = 2.0;
-        Margin::Percent(FORCED_PART).of(total)
+        Margin::Percent(FORCED_PART).resolve(total)
     }
 
     /// Returns the memory that is never reserved, regardless of use and reason. The kernel, its page tables and
@@ -46,7 +46,7 @@ impl Margin {
         const FLOOR_PART: f64 = 5.0;
         const SMALL_SYSTEM: Bytes = Bytes::from_mib(512);
         let least = SMALL_SYSTEM.min(Bytes(total.get() / 4));
-        Margin::Percent(FLOOR_PART).of(total).max(least)
+        Margin::Percent(FLOOR_PART).resolve(total).max(least)
     }
 }
 
@@ -208,10 +208,10 @@ mod tests {
     #[test]
     fn margins() {
         let total = Bytes(64 << 30);
-        assert_eq!("10%".parse::<Margin>().unwrap().of(Bytes(1000)), Bytes(100));
-        assert_eq!("2G".parse::<Margin>().unwrap().of(total), Bytes(2 << 30));
+        assert_eq!("10%".parse::<Margin>().unwrap().resolve(Bytes(1000)), Bytes(100));
+        assert_eq!("2G".parse::<Margin>().unwrap().resolve(total), Bytes(2 << 30));
         assert_eq!(Margin::usual(Bytes(4 << 30)), Bytes(1 << 30));
-        assert_eq!(Margin::usual(total), Margin::Percent(10.0).of(total));
+        assert_eq!(Margin::usual(total), Margin::Percent(10.0).resolve(total));
         for (memory, floor) in [
             (1 << 30, 256 << 20),
             (8 << 30, 512 << 20),

@@ -15,9 +15,9 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use serde::Serialize;
 
 use crate::eligible::{self, Remedy};
-use crate::run::Want;
-use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool_short};
-use crate::why::{Account, Verdict, restart};
+use crate::run::PagePolicy;
+use crate::run::rung::{RungResult as Rung, judge, left_in_pool, pool_short};
+use crate::why::{SegmentAccount, Verdict, restart};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RoleState {
@@ -81,7 +81,7 @@ pub fn judge_roles(
     host: &Host,
     process: &Process,
     settings: &RunSettings,
-    accounts: &[Account],
+    accounts: &[SegmentAccount],
 ) -> Roles {
     let case = Case {
         host,
@@ -148,19 +148,19 @@ fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Cont
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct RequestedPages {
     /// Sizes, and the kind if one was named. Larger pages are acceptable.
     pages: Vec<(PageSize, Option<PageKind>)>,
 }
 
-impl Wanted {
+impl RequestedPages {
     /// Returns the wanted pages; `None` if the role is to be left alone.
-    fn of(host: &Host, asked: &RunPolicy) -> Option<Wanted> {
+    fn from_policy(host: &Host, asked: &RunPolicy) -> Option<RequestedPages> {
         let pmd = host.pmd_page.get();
-        let pages = match asked.typed.parse::<Want>() {
-            Ok(Want::Ladder(ladder)) => ladder.rungs().iter().map(|r| (r.size, r.kind)).collect(),
-            Ok(Want::Base) => Vec::new(),
-            Ok(Want::Auto) | Err(_) => {
+        let pages = match asked.typed.parse::<PagePolicy>() {
+            Ok(PagePolicy::Ladder(ladder)) => ladder.rungs().iter().map(|r| (r.size, r.kind)).collect(),
+            Ok(PagePolicy::Base) => Vec::new(),
+            Ok(PagePolicy::Auto) | Err(_) => {
                 // The request named no size, so any huge page will do.
                 let size = |way: &RunPageKind| match way {
                     RunPageKind::Thp => pmd,
@@ -170,7 +170,7 @@ impl Wanted {
                 sizes.map(|size| (size, None)).collect::<Vec<_>>()
             }
         };
-        (!pages.is_empty()).then_some(Wanted { pages })
+        (!pages.is_empty()).then_some(RequestedPages { pages })
     }
 
     fn smallest(&self) -> Option<PageSize> {
@@ -192,17 +192,17 @@ struct Case<'a> {
     process: &'a Process,
     program: Option<&'a str>,
     settings: &'a RunSettings,
-    accounts: &'a [Account],
+    accounts: &'a [SegmentAccount],
 }
 
-type Reason = (String, Option<String>);
+type ReasonAndRemedy = (String, Option<String>);
 
 impl Case<'_> {
-    fn contribution(&self, segment: &Segment, account: &Account) -> Option<Contribution> {
+    fn contribution(&self, segment: &Segment, account: &SegmentAccount) -> Option<Contribution> {
         let role = role_of(self.program, segment)?;
         let held = segment.by_page_size.clone();
         let (mut missing, mut small) = (Bytes::ZERO, Bytes::ZERO);
-        if let Some(wanted) = Wanted::of(self.host, self.settings.policy(role)) {
+        if let Some(wanted) = RequestedPages::from_policy(self.host, self.settings.policy(role)) {
             let off = held
                 .iter()
                 .filter(|h| !wanted.has(h))
@@ -221,7 +221,7 @@ impl Case<'_> {
     }
 
     /// Returns the bytes of a segment where no requested page would fit.
-    fn without_room(&self, wanted: &Wanted, segment: &Segment, account: &Account) -> Bytes {
+    fn without_room(&self, wanted: &RequestedPages, segment: &Segment, account: &SegmentAccount) -> Bytes {
         let Some(smallest) = wanted.smallest() else {
             return Bytes::ZERO;
         };
@@ -256,7 +256,7 @@ impl Case<'_> {
 
     fn left_alone(&self, role: RunRole) -> Option<String> {
         let asked = self.settings.policy(role);
-        let wanted = Wanted::of(self.host, asked);
+        let wanted = RequestedPages::from_policy(self.host, asked);
         let text = match asked.typed.as_str() {
             _ if wanted.is_some() => return None,
             "auto" if role != RunRole::Text => "this host has no huge pages for it",
@@ -266,7 +266,7 @@ impl Case<'_> {
         Some(text.to_owned())
     }
 
-    fn reason(&self, state: &RoleState) -> Reason {
+    fn reason(&self, state: &RoleState) -> ReasonAndRemedy {
         self.not_at_work()
             .map(|reason| (reason, self.promotion(state.role)))
             .or_else(|| self.below(state).map(|reason| (reason, None)))
@@ -313,7 +313,7 @@ impl Case<'_> {
 
     /// Returns the named pages that the host lacks or has too few of. The last rung of a ladder is reported first,
     /// because it would have sufficed.
-    fn unavailable(&self, state: &RoleState) -> Option<Reason> {
+    fn unavailable(&self, state: &RoleState) -> Option<ReasonAndRemedy> {
         let ladder: Ladder = self.settings.policy(state.role).typed.parse().ok()?;
         let mut rungs = ladder.rungs().iter().rev();
         rungs.find_map(|rung| {
@@ -337,7 +337,7 @@ impl Case<'_> {
     }
 
     /// Returns why `missing` bytes are not on an existing pool.
-    fn pool_failed(&self, size: PageSize, missing: Bytes) -> Reason {
+    fn pool_failed(&self, size: PageSize, missing: Bytes) -> ReasonAndRemedy {
         let left = left_in_pool(self.host, size);
         if left.is_some_and(|left| left.bytes >= missing) {
             return (
@@ -351,7 +351,7 @@ impl Case<'_> {
     }
 
     /// Returns the verdict on the range with most of the missing bytes.
-    fn by_verdict(&self, role: RunRole) -> Option<Reason> {
+    fn by_verdict(&self, role: RunRole) -> Option<ReasonAndRemedy> {
         let worst = self.largest(role)?;
         Some((worst.text.clone(), Some(worst.command.clone())))
     }

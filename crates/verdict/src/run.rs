@@ -10,11 +10,11 @@ pub mod ldr_cntrl;
 mod obstacle;
 mod policy;
 pub(crate) mod rung;
-mod settle;
+mod resolve;
 #[cfg(test)]
 mod tests;
 
 pub use hugeleaf_host::RunRole;
 pub use obstacle::{Obstacle, SANITIZER_OPTION, obstacle};
-pub use policy::{Numa, Policy, Want};
-pub use settle::{Missing, ResolvedPolicy, resolve};
+pub use policy::{Numa, Policy, PagePolicy};
+pub use resolve::{Missing, ResolvedPolicy, resolve};

@@ -14,10 +14,10 @@ mod memory;
 mod no_gain;
 mod quality;
 mod rules;
-mod seen;
+mod stats;
 
 pub use rules::findings;
-pub use seen::TraceStats;
+pub use stats::TraceStats;
 
 use crate::findings::Severity;
 

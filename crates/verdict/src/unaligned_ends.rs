@@ -8,7 +8,7 @@
 use hugeleaf_host::{Host, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::PageSize;
 
-use crate::advice::{Change, Next, Setting};
+use crate::advice::{Change, ScreenCommand, Setting};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
@@ -18,7 +18,7 @@ pub struct Ends {
     /// The value to set if the size is off; `None` if it is on for any memory.
     pub better: Option<&'static str>,
     /// The command that sets it.
-    pub command: Option<Next>,
+    pub command: Option<ScreenCommand>,
 }
 
 /// Returns the largest size below a full huge page that the processor translates with one entry and

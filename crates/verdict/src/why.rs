@@ -17,7 +17,7 @@ mod segment;
 mod setting;
 mod summary;
 mod sums;
-mod words;
+mod text;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -26,14 +26,14 @@ use hugeleaf_host::{Host, Process, Role};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::Serialize;
 
-use crate::advice::{Advice, Next};
+use crate::advice::{FeasibleChange, ScreenCommand};
 use crate::eligible::{Reason, Remedy};
 use crate::growth::Holes;
 
 pub use hugetlb::available;
-pub use summary::{Line, Summary, counted, summarise};
-pub(crate) use words::restart;
-pub use words::{account, judge};
+pub use summary::{SummaryLine, Summary, counted, summarise};
+pub(crate) use text::restart;
+pub use text::{account, judge};
 
 /// The reason why a range of a process is not on a huge page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,7 +56,7 @@ pub struct Verdict {
     pub command: String,
     /// The changes of the host that the command makes.
     #[serde(skip)]
-    pub changes: Vec<Advice>,
+    pub changes: Vec<FeasibleChange>,
     /// The numbers of the text, so that several ranges can be summed.
     #[serde(skip)]
     pub figures: Figures,
@@ -99,7 +99,7 @@ pub struct OffSize {
     pub size: PageSize,
     pub knob: String,
     /// The command that sets the size to `always`.
-    pub turn_on: Next,
+    pub turn_on: ScreenCommand,
     /// True if the processor translates this size with one TLB entry.
     pub is_translated_as_one: bool,
     /// Resident bytes in whole pages of the size.
@@ -108,7 +108,7 @@ pub struct OffSize {
 
 /// The resident bytes of one segment: `resident = large + small + verdicts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub struct SegmentAccount {
     pub range: Range,
     /// Resident bytes, from the page map if it was read, otherwise from the counters.
     pub resident: Bytes,

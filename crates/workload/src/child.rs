@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct ChildCommand {
     pub path: PathBuf,
     pub arguments: Vec<OsString>,
 }

@@ -7,7 +7,7 @@ use hugeleaf_sys::{Advice, Errno, Pid, SysError};
 use hugeleaf_units::{Bytes, Range};
 
 use crate::child::{ChildError, line, parse, say};
-use crate::protocol::{Event, LINE_LIMIT, RANGE_LIMIT, Request, Stats};
+use crate::protocol::{Event, LINE_LIMIT, RANGE_LIMIT, WorkloadRequest, Stats};
 
 /// Deadline for an answer; the longest valid one takes the collapse of a few gigabytes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -36,7 +36,7 @@ impl Client {
 
     /// Returns the counters so far. The percentiles cover the time since the last call.
     pub fn stats(&self) -> Result<Stats, ChildError> {
-        match self.ask(&Request::Stats)? {
+        match self.ask(&WorkloadRequest::Stats)? {
             Event::Stats(stats) => Ok(stats),
             other => Err(self.unexpected(other)),
         }
@@ -57,7 +57,7 @@ impl Client {
         if ranges.is_empty() {
             return Ok(Bytes::ZERO);
         }
-        let request = Request::Advise {
+        let request = WorkloadRequest::Advise {
             advice,
             ranges: ranges.to_vec(),
         };
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    pub(crate) fn tell(&self, request: &Request) -> Result<(), ChildError> {
+    pub(crate) fn tell(&self, request: &WorkloadRequest) -> Result<(), ChildError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&mut stream, request)
     }
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<Event, ChildError> {
+    fn ask(&self, request: &WorkloadRequest) -> Result<Event, ChildError> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&mut stream, request)?;
         self.receive(&mut stream)
@@ -99,7 +99,7 @@ impl Client {
     fn send(
         &self,
         stream: &mut BufReader<UnixStream>,
-        request: &Request,
+        request: &WorkloadRequest,
     ) -> Result<(), ChildError> {
         say(stream.get_mut(), request).map_err(|e| self.socket_error(e))
     }

@@ -15,7 +15,7 @@ pub struct Database {
 }
 
 #[derive(Debug)]
-pub struct Row<'c> {
+pub struct RowStatements<'c> {
     read: Statement<'c>,
     update: Statement<'c>,
     seed: u64,
@@ -66,8 +66,8 @@ impl Database {
         Ok(count.cast_unsigned())
     }
 
-    pub fn row(&self) -> Result<Row<'_>, CacheError> {
-        Ok(Row {
+    pub fn row(&self) -> Result<RowStatements<'_>, CacheError> {
+        Ok(RowStatements {
             read: self
                 .connection
                 .prepare("SELECT stamp, record FROM account WHERE id = ?1")?,
@@ -79,7 +79,7 @@ impl Database {
     }
 }
 
-impl Row<'_> {
+impl RowStatements<'_> {
     /// Reads and checks a whole row. Returns its stamp.
     pub fn read(&mut self, key: u64) -> Result<u64, CacheError> {
         let damaged = CacheError::Damaged(key);

@@ -33,14 +33,14 @@ mod oltp;
 pub mod protocol;
 mod self_advice;
 mod serve;
-pub mod times;
+pub mod latency_histogram;
 pub mod workload_file;
 
 pub use cache::{CacheError, DATABASE_PAGE, SqliteCache};
 pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
-pub use child::{ChildError, Program};
+pub use child::{ChildError, ChildCommand};
 pub use client::Client;
-pub use database::{Database, Row};
+pub use database::{Database, RowStatements};
 pub use oltp::{Oltp, default_cache};
-pub use protocol::{Progress, Ready, Settings, Stage, Stats};
+pub use protocol::{Progress, Ready, WorkloadSettings, Stage, Stats};
 pub use serve::serve;

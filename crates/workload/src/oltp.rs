@@ -9,9 +9,9 @@ use std::time::Duration;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::child::{self, ChildError, Program};
+use crate::child::{self, ChildError, ChildCommand};
 use crate::client::Client;
-use crate::protocol::{Event, Progress, Ready, Request, Settings, Stats};
+use crate::protocol::{Event, Progress, Ready, WorkloadRequest, WorkloadSettings, Stats};
 use crate::self_advice::SelfAdvice;
 
 /// Minimum size of the page cache; the database must exceed the CPU caches.
@@ -54,8 +54,8 @@ impl Oltp {
     /// workload's own message if it could not be built.
     #[expect(clippy::disallowed_methods, reason = "our own program, ended with us")]
     pub fn spawn(
-        settings: Settings,
-        program: &Program,
+        settings: WorkloadSettings,
+        program: &ChildCommand,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Oltp, ChildError> {
         check_size(settings.cache, settings.align)?;
@@ -123,7 +123,7 @@ impl Oltp {
 impl Drop for Oltp {
     fn drop(&mut self) {
         // If the request fails, the process has ended or hangs; the code below handles both.
-        let _ = self.client.tell(&Request::Quit);
+        let _ = self.client.tell(&WorkloadRequest::Quit);
         if child::wait(&mut self.child, Duration::from_secs(5)).is_some() {
             return;
         }
@@ -134,10 +134,10 @@ impl Drop for Oltp {
 
 fn build(
     client: &Client,
-    settings: Settings,
+    settings: WorkloadSettings,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Ready, ChildError> {
-    client.tell(&Request::Start(settings))?;
+    client.tell(&WorkloadRequest::Start(settings))?;
     loop {
         match client.next()? {
             Event::Progress(p) => {
@@ -198,11 +198,11 @@ mod tests {
 
     /// Returns the error of a program that does not become a workload.
     fn refused(path: &str) -> String {
-        let program = Program {
+        let program = ChildCommand {
             path: path.into(),
             arguments: vec![],
         };
-        let settings = Settings {
+        let settings = WorkloadSettings {
             cache: Bytes::from_mib(64),
             align: "4K".parse().unwrap(),
             seed: 1,

@@ -29,7 +29,7 @@ pub const RANGE_LIMIT: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct WorkloadSettings {
     /// Size of the page cache; rounded down to whole pages of `align`.
     pub cache: Bytes,
     /// Alignment of the page cache's start and end: the size that it can be promoted to. This is
@@ -40,8 +40,8 @@ pub struct Settings {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
-    Start(Settings),
+pub enum WorkloadRequest {
+    Start(WorkloadSettings),
     Stats,
     Advise {
         advice: Advice,
@@ -128,20 +128,20 @@ mod tests {
         (0..u64::MAX / 2, 1..u64::MAX / 2).prop_map(|(s, n)| Range::new(s, s + n).unwrap())
     }
 
-    fn request() -> impl Strategy<Value = Request> {
+    fn request() -> impl Strategy<Value = WorkloadRequest> {
         let advice = prop_oneof![Just(Advice::Collapse), Just(Advice::Cold)];
         prop_oneof![
             (any::<u64>(), 0u32..63, any::<u64>()).prop_map(|(cache, shift, seed)| {
-                Request::Start(Settings {
+                WorkloadRequest::Start(WorkloadSettings {
                     cache: Bytes(cache),
                     align: PageSize::new(Bytes(1 << shift)).unwrap(),
                     seed,
                 })
             }),
-            Just(Request::Stats),
-            Just(Request::Quit),
+            Just(WorkloadRequest::Stats),
+            Just(WorkloadRequest::Quit),
             (advice, prop::collection::vec(range(), 1..40))
-                .prop_map(|(advice, ranges)| Request::Advise { advice, ranges }),
+                .prop_map(|(advice, ranges)| WorkloadRequest::Advise { advice, ranges }),
         ]
     }
 
@@ -175,13 +175,13 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(request in request(), event in event()) {
-            prop_assert_eq!(parse::<Request>(&line(&request)).unwrap(), request);
+            prop_assert_eq!(parse::<WorkloadRequest>(&line(&request)).unwrap(), request);
             prop_assert_eq!(parse::<Event>(&line(&event)).unwrap(), event);
         }
 
         #[test]
         fn any_text_is_answered(text in "\\PC{0,200}") {
-            let _ = parse::<Request>(&text);
+            let _ = parse::<WorkloadRequest>(&text);
             let _ = parse::<Event>(&text);
         }
 
@@ -191,7 +191,7 @@ mod tests {
         ) {
             let text = line(&request);
             let cut_off = text.get(..cut.min(text.len())).unwrap_or_default();
-            if let Ok(read) = parse::<Request>(cut_off) {
+            if let Ok(read) = parse::<WorkloadRequest>(cut_off) {
                 prop_assert_eq!(read, request);
             }
             let text = line(&event);
@@ -218,7 +218,7 @@ mod tests {
             r#"{"advise":{"advice":"cold","ranges":[{"start":8192,"end":4096}]}}"#,
             "quit",
         ] {
-            assert!(parse::<Request>(text).is_err(), "{text:?}");
+            assert!(parse::<WorkloadRequest>(text).is_err(), "{text:?}");
         }
         for text in [
             r#"{"errno":0}"#,
@@ -235,14 +235,14 @@ mod tests {
     fn a_full_advise_fits_a_line_and_no_more_is_taken() {
         let one = Range::new(u64::MAX - 1, u64::MAX).unwrap();
         let advise = |count| {
-            line(&Request::Advise {
+            line(&WorkloadRequest::Advise {
                 advice: Advice::Cold,
                 ranges: vec![one; count],
             })
         };
         assert!(advise(RANGE_LIMIT).len() < LINE_LIMIT);
-        assert!(parse::<Request>(&advise(RANGE_LIMIT)).is_ok());
-        assert!(parse::<Request>(&advise(RANGE_LIMIT + 1)).is_err());
+        assert!(parse::<WorkloadRequest>(&advise(RANGE_LIMIT)).is_ok());
+        assert!(parse::<WorkloadRequest>(&advise(RANGE_LIMIT + 1)).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use hugeleaf_sys::{Answer, Errno, Gate, ProcessCall};
+use hugeleaf_sys::{GateReply, Errno, Gate, ProcessCall};
 
 use crate::client::Client;
 
@@ -10,14 +10,14 @@ use crate::client::Client;
 pub(crate) struct SelfAdvice(pub(crate) Arc<Client>);
 
 impl Gate for SelfAdvice {
-    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         match call {
             ProcessCall::Madvise(process, ranges, advice) if process.pid() == self.0.pid() => {
                 let bytes = self.0.advise(ranges, advice).map_err(|e| e.errno)?;
-                Ok(Some(Answer::Bytes(bytes)))
+                Ok(Some(GateReply::Bytes(bytes)))
             }
             // The workload uses madvise(2), which every kernel has.
-            ProcessCall::KnowsProcessMadvise => Ok(Some(Answer::Done)),
+            ProcessCall::KnowsProcessMadvise => Ok(Some(GateReply::Done)),
             _ => Ok(None),
         }
     }

@@ -19,9 +19,9 @@ use hugeleaf_units::{Bytes, Range};
 
 use crate::cache::{CacheError, DATABASE_PAGE, SqliteCache};
 use crate::child::{self, ChildError, parse};
-use crate::database::{Database, Row};
-use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, Request, Settings, Stage, Stats};
-use crate::times::{record, times};
+use crate::database::{Database, RowStatements};
+use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, WorkloadRequest, WorkloadSettings, Stage, Stats};
+use crate::latency_histogram::{record, times};
 
 /// Number of operations per update.
 const UPDATE_EVERY: u64 = 10;
@@ -33,7 +33,7 @@ const SAMPLE_EVERY: u64 = 8;
 const WARM_OPERATIONS: u64 = 1_000_000;
 
 #[derive(Debug)]
-struct Shared {
+struct SharedCounters {
     operations: AtomicU64,
     updates: AtomicU64,
     /// Latencies in nanoseconds since the last request for statistics.
@@ -55,7 +55,7 @@ pub fn serve() -> Result<std::convert::Infallible, ChildError> {
     // Rejects a terminal or a pipe early, instead of with an obscure error later.
     reader.local_addr()?;
     let writer = Arc::new(Mutex::new(reader.try_clone()?));
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedCounters {
         operations: AtomicU64::new(0),
         updates: AtomicU64::new(0),
         latencies: Mutex::new(times()),
@@ -79,8 +79,8 @@ pub fn serve() -> Result<std::convert::Infallible, ChildError> {
 }
 
 fn work(
-    settings: Settings,
-    shared: &Shared,
+    settings: WorkloadSettings,
+    shared: &SharedCounters,
     writer: &Mutex<UnixStream>,
 ) -> Result<std::convert::Infallible, CacheError> {
     let mut progress = |stage, done, total| {
@@ -91,7 +91,7 @@ fn work(
     let cache = SqliteCache::install_movable(settings.cache, settings.align, &mut there)?;
     let database = Database::open(settings.seed)?;
     let rows = fill(&database, &cache, &mut progress)?;
-    let mut load = Load {
+    let mut load = QueryClient {
         row: database.row()?,
         rows,
         random: fastrand::Rng::with_seed(settings.seed),
@@ -146,7 +146,7 @@ fn fill(
 }
 
 /// Runs the load until CPU caches and allocator are in their steady state.
-fn warm(load: &mut Load<'_>, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<(), CacheError> {
+fn warm(load: &mut QueryClient<'_>, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<(), CacheError> {
     const STEP: u64 = 1 << 15;
     let total = load.rows.min(WARM_OPERATIONS);
     while load.operations < total {
@@ -158,15 +158,15 @@ fn warm(load: &mut Load<'_>, progress: &mut dyn FnMut(Stage, u64, u64)) -> Resul
     Ok(())
 }
 
-struct Load<'c> {
-    row: Row<'c>,
+struct QueryClient<'c> {
+    row: RowStatements<'c>,
     rows: u64,
     random: fastrand::Rng,
     operations: u64,
     updates: u64,
 }
 
-impl Load<'_> {
+impl QueryClient<'_> {
     fn step(&mut self) -> Result<(), CacheError> {
         let key = self.random.u64(1..=self.rows);
         self.operations += 1;
@@ -180,13 +180,13 @@ impl Load<'_> {
 }
 
 struct Control {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCounters>,
     writer: Arc<Mutex<UnixStream>>,
 }
 
 impl Control {
     /// Reads requests until none is left, then ends the process because the parent is gone.
-    fn run(self, reader: UnixStream, start: &mpsc::Sender<Settings>) {
+    fn run(self, reader: UnixStream, start: &mpsc::Sender<WorkloadSettings>) {
         let mut reader = BufReader::new(reader);
         let mut line = String::new();
         loop {
@@ -198,15 +198,15 @@ impl Control {
                 _ => std::process::exit(0),
             }
             match parse(line.trim_end_matches('\n')) {
-                Ok(Request::Start(settings)) => {
+                Ok(WorkloadRequest::Start(settings)) => {
                     // A running workload ignores a second start.
                     let _ = start.send(settings);
                 }
-                Ok(Request::Stats) => say(&self.writer, &Event::Stats(self.stats())),
-                Ok(Request::Advise { advice, ranges }) => {
+                Ok(WorkloadRequest::Stats) => say(&self.writer, &Event::Stats(self.stats())),
+                Ok(WorkloadRequest::Advise { advice, ranges }) => {
                     say(&self.writer, &advise(&ranges, advice));
                 }
-                Ok(Request::Quit) => std::process::exit(0),
+                Ok(WorkloadRequest::Quit) => std::process::exit(0),
                 Err(error) => {
                     say(&self.writer, &Event::Failed(error.to_string()));
                     std::process::exit(1);

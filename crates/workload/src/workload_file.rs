@@ -5,18 +5,18 @@
 //! runs the commands in a separate folder and leaves nothing behind. The workloads of hugeleaf are in [`SHIPPED`].
 
 mod counts;
-mod figures;
+mod metrics;
 mod file;
 mod needs;
 mod runner;
 mod shipped;
 mod size;
 
-pub use figures::{Figure, NoFigure, LoadOutput, figures};
+pub use metrics::{Figure, NoFigure, LoadOutput, figures};
 pub use file::{
-    Better, WorkloadSpec, FileError, Load, Loop, Measure, OwnArm, SCHEMA, Script, Server, Source,
+    Better, WorkloadSpec, FileError, LoadSpec, Loop, Measure, OwnArm, SCHEMA, Script, ServerSpec, MetricSource,
 };
 pub use needs::Needs;
-pub use runner::{Running, Runner, RunnerError, Watched};
+pub use runner::{RunningServer, Runner, RunnerError, Watched};
 pub use shipped::{SHIPPED, Shipped, shipped};
 pub use size::Size;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use hugeleaf_sys::{Advice, Errno, Kernel, effective_uid};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_units::{Bytes, PageSize, Range};
-use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, serve};
+use hugeleaf_workload::{ChildError, Oltp, ChildCommand, Progress, WorkloadSettings, Stage, serve};
 
 const CACHE: Bytes = Bytes::from_mib(64);
 
@@ -74,11 +74,11 @@ fn start_watched(
     seed: u64,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Oltp, ChildError> {
-    let program = Program {
+    let program = ChildCommand {
         path: this_program(),
         arguments: role("oltp::role_workload"),
     };
-    let settings = Settings {
+    let settings = WorkloadSettings {
         cache,
         align: align(),
         seed,

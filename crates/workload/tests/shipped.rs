@@ -159,7 +159,7 @@ fn try_out(name: &str) {
     }
     let mut variables: BTreeMap<String, String> = described.set.clone();
     for (name, size) in &described.sizes {
-        variables.insert(name.clone(), size.of(memory).get().to_string());
+        variables.insert(name.clone(), size.resolve(memory).get().to_string());
     }
     for (name, values) in &described.matrix {
         variables.insert(name.clone(), values[0].clone());

@@ -23,7 +23,7 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 /// `struct loop_info64`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Info {
+struct LoopInfo {
     numbers: [u64; 5],
     number: u32,
     encryption: [u32; 2],
@@ -37,10 +37,10 @@ struct Info {
 /// `struct loop_config`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Config {
+struct LoopConfig {
     fd: u32,
     block_size: u32,
-    info: Info,
+    info: LoopInfo,
     reserved: [u64; 8],
 }
 
@@ -114,11 +114,11 @@ impl MemoryDevice {
 fn configure(device: &File, memory: &MemoryFile, path: &Path) -> Result<(), SysError> {
     let fail = |errno| SysError::new("ioctl(LOOP_CONFIGURE)", path.display().to_string(), errno);
     let fd = u32::try_from(memory.file().as_raw_fd()).map_err(|_| fail(Errno::BADF))?;
-    let config = Config {
+    let config = LoopConfig {
         fd,
         // 0 selects the kernel's default.
         block_size: 0,
-        info: Info {
+        info: LoopInfo {
             numbers: [0; 5],
             number: 0,
             encryption: [0; 2],
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_kernel_s_structures_have_this_size() {
-        assert_eq!((size_of::<Info>(), size_of::<Config>()), (232, 304));
+        assert_eq!((size_of::<LoopInfo>(), size_of::<LoopConfig>()), (232, 304));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub enum Direction {
 }
 
 #[derive(Debug)]
-pub struct Ended<'b> {
+pub struct Completion<'b> {
     pub tag: u64,
     pub buffer: &'b mut [u8],
     /// Number of bytes transferred.
@@ -158,7 +158,7 @@ impl<'b> Ring<'b> {
     ///
     /// # Errors
     /// Those of io_uring_enter(2).
-    pub fn wait(&mut self) -> Result<Option<Ended<'b>>, SysError> {
+    pub fn wait(&mut self) -> Result<Option<Completion<'b>>, SysError> {
         loop {
             let done = self.ring.completion().next();
             if let Some(done) = done {
@@ -167,7 +167,7 @@ impl<'b> Ring<'b> {
                 };
                 let result = usize::try_from(done.result())
                     .map_err(|_| Errno::from_raw_os_error(-done.result()));
-                return Ok(Some(Ended {
+                return Ok(Some(Completion {
                     tag,
                     buffer,
                     result,

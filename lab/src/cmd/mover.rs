@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiments::mover::MoverSettings;
-use crate::kits::mover::{AskedIoPages, IoPages, Mode, Place};
+use crate::kits::mover::{AskedIoPages, IoPages, IoMode, AreaLocation};
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, parse_time};
 
@@ -46,7 +46,7 @@ pub struct Args {
         value_delimiter = ',',
         default_value = "direct"
     )]
-    mode: Vec<Mode>,
+    mode: Vec<IoMode>,
     /// Page layouts of the buffers, separated by commas [default: scattered, split, and all page
     /// sizes of this host]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -212,11 +212,11 @@ pub fn whole_pages(name: &str, what: &str, length: Bytes, host: &Host) -> Result
 /// Minimum length of a sample: a device answers in milliseconds.
 const SHORTEST: Duration = Duration::from_millis(20);
 
-pub fn place(path: &std::path::Path) -> Place {
+pub fn place(path: &std::path::Path) -> AreaLocation {
     match path {
-        path if path.as_os_str() == "memory" => Place::Memory,
-        path if path.is_dir() => Place::Folder(path.to_owned()),
-        path => Place::Existing(path.to_owned()),
+        path if path.as_os_str() == "memory" => AreaLocation::Memory,
+        path if path.is_dir() => AreaLocation::Folder(path.to_owned()),
+        path => AreaLocation::Existing(path.to_owned()),
     }
 }
 
@@ -224,7 +224,7 @@ pub fn place(path: &std::path::Path) -> Place {
 pub fn pages(asked: &[AskedIoPages], setup: &Setup) -> Vec<IoPages> {
     let host = &setup.host;
     if !asked.is_empty() {
-        return once(asked.iter().map(|p| IoPages::of(*p, host)));
+        return once(asked.iter().map(|p| IoPages::resolve(*p, host)));
     }
     let mut pages = vec![IoPages::Scattered];
     if host.pmd_page.get().is_some() {
@@ -241,9 +241,9 @@ mod tests {
 
     #[test]
     fn places() {
-        assert_eq!(place("memory".as_ref()), Place::Memory);
-        assert_eq!(place(".".as_ref()), Place::Folder(".".into()));
-        assert_eq!(place("none".as_ref()), Place::Existing("none".into()));
+        assert_eq!(place("memory".as_ref()), AreaLocation::Memory);
+        assert_eq!(place(".".as_ref()), AreaLocation::Folder(".".into()));
+        assert_eq!(place("none".as_ref()), AreaLocation::Existing("none".into()));
     }
 
     #[derive(clap::Parser)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::experiments::pin::PinSettings;
 use crate::kits::mover::AskedIoPages;
-use crate::kits::pin::Method;
+use crate::kits::pin::PinMethod;
 use hugeleaf_units::{Bytes, parse_time};
 
 use super::mover::{pages, place, whole_pages};
@@ -37,7 +37,7 @@ pub struct Args {
         value_delimiter = ',',
         default_value = "mlock,uring,direct"
     )]
-    how: Vec<Method>,
+    how: Vec<PinMethod>,
     /// Page layouts, separated by commas [default: scattered, split, and all page sizes of this
     /// host]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

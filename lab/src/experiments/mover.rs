@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use crate::kits::mover::{
-    Devices, Edge, IoMemory, IoPages, Load, Mode, Moved, MoverError, Place as DevicePlace, Wanted,
+    Devices, Edge, IoMemory, IoPages, MoverLoad, IoMode, Moved, MoverError, AreaLocation as DevicePlace, AreaOptions,
     measure_devices, run as move_blocks, verify,
 };
 use hugeleaf_host::Host;
@@ -19,8 +19,8 @@ use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
 use serde_json::{Value as Json, json};
 
-use super::processors::{Seconds, processors, since};
-use super::spaces::{Arms, Take};
+use super::cpu_time::{Seconds, processors, since};
+use super::io_spaces::{Arms, Take};
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Kind, Quantity, Results, Sample};
@@ -33,7 +33,7 @@ use streams::{ENOUGH, Search, worst};
 
 #[derive(Debug, Clone)]
 pub struct MoverSettings {
-    pub modes: Vec<Mode>,
+    pub modes: Vec<IoMode>,
     /// The layouts of data spaces; the first is the baseline of the others.
     pub pages: Vec<IoPages>,
     /// The places of the devices.
@@ -89,7 +89,7 @@ pub fn measure(
     let take = Take {
         ways: &s.modes,
         pages: &s.pages,
-        locks: |mode| mode == Mode::Lock,
+        locks: |mode| mode == IoMode::Lock,
         place: "mode",
         space: s.space,
         block: s.block,
@@ -112,7 +112,7 @@ pub fn measure(
         return run.finish(&main());
     }
     run.taking("devices");
-    let wanted = Wanted {
+    let wanted = AreaOptions {
         places: s.places.clone(),
         sources: s.readers,
         targets: s.targets(),
@@ -199,9 +199,9 @@ fn check_memlock(settings: &MoverSettings) -> Result<(), BenchError> {
     };
     for mode in &settings.modes {
         let each = match mode {
-            Mode::Lock => settings.block,
-            Mode::UringRegistered => settings.space,
-            Mode::Direct | Mode::Uring => continue,
+            IoMode::Lock => settings.block,
+            IoMode::UringRegistered => settings.space,
+            IoMode::Direct | IoMode::Uring => continue,
         };
         let asked = Bytes(each.get().saturating_mul(settings.threads() as u64));
         if asked > most {
@@ -215,7 +215,7 @@ fn check_memlock(settings: &MoverSettings) -> Result<(), BenchError> {
 struct Mover<'a> {
     settings: &'a MoverSettings,
     devices: Devices,
-    arms: Arms<Mode>,
+    arms: Arms<IoMode>,
 }
 
 impl Mover<'_> {
@@ -259,11 +259,11 @@ impl Mover<'_> {
     fn load<'d>(
         devices: &'d Devices,
         s: &MoverSettings,
-        mode: Mode,
+        mode: IoMode,
         targets: usize,
         host: &Host,
-    ) -> Load<'d> {
-        Load {
+    ) -> MoverLoad<'d> {
+        MoverLoad {
             mode,
             depth: s.depth,
             block: s.block,
@@ -282,7 +282,7 @@ impl Mover<'_> {
         /// A longer run shows nothing more.
         const LONGEST: Duration = Duration::from_secs(1);
         let s = self.settings;
-        let mut load = Mover::load(&self.devices, s, Mode::Direct, s.writers, run.machine.host);
+        let mut load = Mover::load(&self.devices, s, IoMode::Direct, s.writers, run.machine.host);
         load.time = load.time.min(LONGEST);
         if let Some(memory) = self.arms.largest() {
             let (moved, time) = measure_devices(memory, &load, run.machine.stop)?;
@@ -326,7 +326,7 @@ impl Mover<'_> {
         let mut search = Search::new(guess, self.devices.targets.len());
         let mut tried = Vec::new();
         while let Some(count) = search.next() {
-            let load = Load {
+            let load = MoverLoad {
                 rate: Some(rate),
                 ..Mover::load(&self.devices, s, mode, count, host)
             };
@@ -351,7 +351,7 @@ impl Mover<'_> {
 /// Makes one run, and reads its written blocks back.
 fn one_run(
     memory: &mut IoMemory,
-    load: &Load<'_>,
+    load: &MoverLoad<'_>,
     machine: &Machine<'_>,
 ) -> Result<(Moved, Option<Seconds>), BenchError> {
     let (mut begin, mut end) = (None, None);
@@ -372,7 +372,7 @@ fn caveats(run: &mut Measuring<'_>) {
     );
     let results = &mut run.results;
     let is_lock =
-        |place: &hugeleaf_proof::rows::Place| place.value.to_string() == Mode::Lock.name();
+        |place: &hugeleaf_proof::rows::Place| place.value.to_string() == IoMode::Lock.name();
     let mut rows = results.rows.iter();
     if rows.any(|row| row.arm.starts_with("hugetlb") && row.at.iter().any(is_lock)) {
         results.caveats.push(

@@ -10,22 +10,22 @@ mod embedded;
 mod external_server;
 mod mariadb;
 mod measure;
-mod order;
+mod settings;
 mod pages;
 mod postgres;
 mod rows;
 mod run;
 mod server;
 mod setup;
-mod started;
+mod private_server;
 mod translation_cost;
 mod watch;
 
 pub use copier::{COPIER, copy_until_ended};
 pub use measure::{SERVERS, measure};
-pub use order::{Database, Io, OltpSettings, ServerKind};
+pub use settings::{Database, Io, OltpSettings, ServerKind};
 pub use pages::Pages;
 
 pub(super) use run::FILLED_AT;
 pub(super) use server::cache_pages;
-pub(super) use started::promote_mariadb;
+pub(super) use private_server::promote_mariadb;

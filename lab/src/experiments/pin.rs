@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use crate::kits::mover::{Devices, IoPages, MoverError, Place as DevicePlace, Wanted};
-use crate::kits::pin::{Method, PinLoad, Pinned, pin};
+use crate::kits::mover::{Devices, IoPages, MoverError, AreaLocation as DevicePlace, AreaOptions};
+use crate::kits::pin::{PinMethod, PinLoad, Pinned, pin};
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
 use serde_json::json;
 
-use super::spaces::{Arm, Take};
+use super::io_spaces::{Arm, Take};
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
@@ -22,7 +22,7 @@ const PIN: &str = "pin and let go";
 
 #[derive(Debug, Clone)]
 pub struct PinSettings {
-    pub methods: Vec<Method>,
+    pub methods: Vec<PinMethod>,
     /// The layouts of memory; the first is the baseline of the others.
     pub pages: Vec<IoPages>,
     pub threads: Vec<usize>,
@@ -50,7 +50,7 @@ pub fn measure(
     let take = Take {
         ways: &s.methods,
         pages: &s.pages,
-        locks: |method| method == Method::Mlock,
+        locks: |method| method == PinMethod::Mlock,
         place: "method",
         space: s.space,
         block: s.block,
@@ -106,7 +106,7 @@ fn main() -> Quantity {
     Quantity::time(PIN, "µs").main()
 }
 
-fn place(arm: &Arm<Method>, threads: usize) -> Vec<Place> {
+fn place(arm: &Arm<PinMethod>, threads: usize) -> Vec<Place> {
     let threads = Place::number("threads", threads as u64);
     arm.at.iter().cloned().chain([threads]).collect()
 }
@@ -148,7 +148,7 @@ fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
     }
     let threads = settings.threads.iter().copied().max().unwrap_or(1);
     let asked = Bytes(settings.block.get().saturating_mul(threads as u64));
-    let pins = settings.methods.iter().find(|m| **m != Method::Direct);
+    let pins = settings.methods.iter().find(|m| **m != PinMethod::Direct);
     match (may_lock(), pins) {
         (Some(most), Some(method)) if asked > most => {
             let mode = method.name();
@@ -159,11 +159,11 @@ fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
 }
 
 fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, BenchError> {
-    if !s.methods.contains(&Method::Direct) {
+    if !s.methods.contains(&PinMethod::Direct) {
         return Ok(None);
     }
     run.taking("a file to read");
-    let wanted = Wanted {
+    let wanted = AreaOptions {
         places: vec![s.place.clone()],
         sources: 1,
         targets: 0,
@@ -196,16 +196,16 @@ fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
 }
 
 /// Adds derived values and notes to the samples of an arm; `first` is the arm on the first pages.
-fn add_derived(arm: &Arm<Method>, first: &Arm<Method>, s: &PinSettings, run: &mut Measuring<'_>) {
+fn add_derived(arm: &Arm<PinMethod>, first: &Arm<PinMethod>, s: &PinSettings, run: &mut Measuring<'_>) {
     let host = run.machine.host;
-    let medians = |of: &Arm<Method>| -> Vec<(usize, f64)> {
+    let medians = |of: &Arm<PinMethod>| -> Vec<(usize, f64)> {
         let of_one = |threads: &usize| {
             let row = run.results.row(&of.label, &place(of, *threads), PIN)?;
             Some((*threads, row.spread()?.median))
         };
         s.threads.iter().filter_map(of_one).collect()
     };
-    let units = |of: &Arm<Method>| of.pages.mapped(host).size.pages_for(s.block).get() as f64;
+    let units = |of: &Arm<PinMethod>| of.pages.mapped(host).size.pages_for(s.block).get() as f64;
     let (own, parts) = (medians(arm), units(arm) / units(first).max(1.0));
     let all = compare(
         &own,
@@ -232,7 +232,7 @@ fn add_derived(arm: &Arm<Method>, first: &Arm<Method>, s: &PinSettings, run: &mu
     let pages = Quantity::plain("pages of a buffer", "");
     run.count(&arm.label, &arm.at, pages, units(arm));
     // Hugetlb pages always stay in memory.
-    if arm.way == Method::Mlock && arm.pages.is_pool() {
+    if arm.way == PinMethod::Mlock && arm.pages.is_pool() {
         let note = "there is nothing to do: the kernel returns at once";
         let rows = run.results.rows.iter_mut();
         let rows = rows.filter(|row| row.arm == arm.label && row.at.starts_with(&arm.at));
@@ -261,13 +261,13 @@ fn compare(
 
 fn caveats(run: &mut Measuring<'_>) {
     let (host, results) = (run.machine.host, &mut run.results);
-    let has = |method: Method, pages: &str| {
+    let has = |method: PinMethod, pages: &str| {
         let place = Place::text("method", method.name());
         let is_it = |row: &Row| row.at.contains(&place) && row.arm.starts_with(pages);
         results.rows.iter().any(is_it)
     };
-    let (has_mlock, has_direct) = (has(Method::Mlock, ""), has(Method::Direct, ""));
-    if has(Method::Mlock, "hugetlb") {
+    let (has_mlock, has_direct) = (has(PinMethod::Mlock, ""), has(PinMethod::Direct, ""));
+    if has(PinMethod::Mlock, "hugetlb") {
         results.caveats.push(
             "mlock of hugetlb pages does nothing: they always stay in memory, and the kernel \
              returns at once. It is not the same work done faster."

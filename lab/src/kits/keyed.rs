@@ -23,7 +23,7 @@ pub struct KeyedTable {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum ClientLoad {
     /// Reads without a pause: nineteen of twenty go to the given bytes of the table, with equal
     /// probability.
     Busy(Bytes),
@@ -37,12 +37,12 @@ pub enum Work {
 }
 
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct ClientCounters {
     reads: AtomicU64,
     others: AtomicU64,
 }
 
-impl Done {
+impl ClientCounters {
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
@@ -139,9 +139,9 @@ impl KeyedTable {
     /// Those of the database; [`TpccError::Damaged`] if a row is not the one that was filled in.
     pub fn work(
         &self,
-        work: Work,
+        work: ClientLoad,
         seed: u64,
-        done: &Done,
+        done: &ClientCounters,
         stop: &AtomicBool,
     ) -> Result<(), TpccError> {
         let mut connection = self.connect()?;
@@ -156,20 +156,20 @@ impl KeyedTable {
         };
         while !stop.load(Ordering::Relaxed) {
             match work {
-                Work::Busy(hot) | Work::Light(hot) => {
+                ClientLoad::Busy(hot) | ClientLoad::Light(hot) => {
                     desk.read(hot)?;
                     done.reads.fetch_add(1, Ordering::Relaxed);
                 }
-                Work::Report => {
+                ClientLoad::Report => {
                     desk.scan()?;
                     done.others.fetch_add(1, Ordering::Relaxed);
                 }
-                Work::Flood => {
+                ClientLoad::Flood => {
                     desk.flood()?;
                     done.others.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            if matches!(work, Work::Light(_)) {
+            if matches!(work, ClientLoad::Light(_)) {
                 std::thread::sleep(PAUSE);
             }
         }

@@ -18,10 +18,10 @@ mod own_memory;
 mod path;
 mod run;
 
-pub use area::{Area, Devices, Place, Wanted};
-pub use block::{Stamp, Wrong};
+pub use area::{Area, Devices, AreaLocation, AreaOptions};
+pub use block::{Stamp, InvalidBlock};
 pub use error::{BlockProblem, MoverError};
 pub use memory::{AskedIoPages, IoMemory, IoPages, IoSeen, ParseIoPagesError};
-pub use path::Mode;
+pub use path::IoMode;
 pub(crate) use path::{IoEngine, Plain};
-pub use run::{Edge, Latency, Load, Moved, measure_devices, run, verify};
+pub use run::{Edge, Latency, MoverLoad, Moved, measure_devices, run, verify};

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Pid;
 use rustix::event::{PollFd, PollFlags};
 
-use attacher::Answer;
+use attacher::AttachReply;
 use hugeleaf_workload::child::{self, ChildError, Program, parse};
 
 pub use attacher::{AttachTiming, serve_attacher};
@@ -93,7 +93,7 @@ impl Attachers {
         }
         for _ in before..count {
             match self.answer(stop)? {
-                Answer::Ready => {}
+                AttachReply::Ready => {}
                 other => return Err(unexpected(other)),
             }
         }
@@ -111,12 +111,12 @@ impl Attachers {
     pub fn turn(&mut self, stop: &AtomicBool) -> Result<AttachTiming, ChildError> {
         self.turns.write_all(b".")?;
         match self.answer(stop)? {
-            Answer::Done(turn) => Ok(turn),
+            AttachReply::Done(turn) => Ok(turn),
             other => Err(unexpected(other)),
         }
     }
 
-    fn answer(&mut self, stop: &AtomicBool) -> Result<Answer, ChildError> {
+    fn answer(&mut self, stop: &AtomicBool) -> Result<AttachReply, ChildError> {
         let began = Instant::now();
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
@@ -166,9 +166,9 @@ impl Attachers {
     }
 }
 
-fn unexpected(answer: Answer) -> ChildError {
+fn unexpected(answer: AttachReply) -> ChildError {
     match answer {
-        Answer::Failed { pid, reason } => ChildError::Ended {
+        AttachReply::Failed { pid, reason } => ChildError::Ended {
             pid,
             reason: Some(reason),
         },

@@ -22,7 +22,7 @@ use crate::kits::joined;
 
 /// A method of pinning memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Method {
+pub enum PinMethod {
     /// mlock(2), then munlock(2).
     Mlock,
     /// A buffer registered with io_uring, then unregistered.
@@ -31,36 +31,36 @@ pub enum Method {
     Direct,
 }
 
-impl Method {
-    pub const ALL: [Method; 3] = [Method::Mlock, Method::Uring, Method::Direct];
+impl PinMethod {
+    pub const ALL: [PinMethod; 3] = [PinMethod::Mlock, PinMethod::Uring, PinMethod::Direct];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Method::Mlock => "mlock",
-            Method::Uring => "uring",
-            Method::Direct => "direct",
+            PinMethod::Mlock => "mlock",
+            PinMethod::Uring => "uring",
+            PinMethod::Direct => "direct",
         }
     }
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for PinMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Method {
+impl FromStr for PinMethod {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Method, String> {
-        let found = Method::ALL.into_iter().find(|method| method.name() == text);
+    fn from_str(text: &str) -> Result<PinMethod, String> {
+        let found = PinMethod::ALL.into_iter().find(|method| method.name() == text);
         found.ok_or_else(|| format!("'{text}' is not a way to pin; write mlock, uring or direct"))
     }
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct PinLoad<'a> {
-    pub method: Method,
+    pub method: PinMethod,
     pub threads: usize,
     pub block: Bytes,
     pub time: Duration,
@@ -76,7 +76,7 @@ pub struct Pinned {
     pub usage: Usage,
 }
 
-struct Seen {
+struct PinTimes {
     times: Histogram<u64>,
     usage: Usage,
 }
@@ -103,7 +103,7 @@ pub fn pin<'b>(
         let workers: Vec<_> = (dealt.into_iter())
             .map(|slots| {
                 scope.spawn(move || {
-                    let gate = Gate {
+                    let gate = StartBarrier {
                         ready,
                         failed,
                         stop,
@@ -127,7 +127,7 @@ pub fn pin<'b>(
             true => Err(MoverError::Stopped),
             false => Ok(Pinned {
                 count: all.len(),
-                each: Latency::of(&all),
+                each: Latency::from_histogram(&all),
                 usage,
             }),
         }
@@ -135,14 +135,14 @@ pub fn pin<'b>(
 }
 
 /// Barrier of the threads at the start, and their check for the end.
-struct Gate<'a> {
+struct StartBarrier<'a> {
     ready: &'a AtomicUsize,
     failed: &'a AtomicBool,
     stop: &'a AtomicBool,
     threads: usize,
 }
 
-impl Gate<'_> {
+impl StartBarrier<'_> {
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
@@ -159,10 +159,10 @@ impl Gate<'_> {
 fn worker<'b>(
     slots: Vec<&'b mut [u8]>,
     load: &PinLoad<'b>,
-    gate: &Gate<'_>,
-) -> Result<Seen, MoverError> {
+    gate: &StartBarrier<'_>,
+) -> Result<PinTimes, MoverError> {
     match load.method {
-        Method::Mlock => {
+        PinMethod::Mlock => {
             gate.wait();
             repeat(slots, load, gate, |slot| {
                 lock_memory(slot)?;
@@ -170,7 +170,7 @@ fn worker<'b>(
                 Ok(slot)
             })
         }
-        Method::Uring => with_ring(1, |ring: &mut Ring<'b>| {
+        PinMethod::Uring => with_ring(1, |ring: &mut Ring<'b>| {
             gate.wait();
             repeat(slots, load, gate, |slot| {
                 let start = slot.as_ptr() as u64;
@@ -181,7 +181,7 @@ fn worker<'b>(
                 Ok(slot)
             })
         })?,
-        Method::Direct => {
+        PinMethod::Direct => {
             gate.wait();
             let Some(source) = load.source else {
                 return repeat(Vec::new(), load, gate, Ok);
@@ -205,9 +205,9 @@ const TIMED_TOGETHER: u32 = 8;
 fn repeat<'b>(
     slots: Vec<&'b mut [u8]>,
     load: &PinLoad<'_>,
-    gate: &Gate<'_>,
+    gate: &StartBarrier<'_>,
     mut once: impl FnMut(&'b mut [u8]) -> Result<&'b mut [u8], MoverError>,
-) -> Result<Seen, MoverError> {
+) -> Result<PinTimes, MoverError> {
     let mut slots: std::collections::VecDeque<&'b mut [u8]> = slots.into();
     let mut seen = times();
     let before = thread_usage();
@@ -227,7 +227,7 @@ fn repeat<'b>(
         (0..done).for_each(|_| record(&mut seen, each));
         over = now >= until || gate.is_over();
     }
-    Ok(Seen {
+    Ok(PinTimes {
         times: seen,
         usage: thread_usage().since(before),
     })
@@ -243,10 +243,10 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        for method in Method::ALL {
+        for method in PinMethod::ALL {
             assert_eq!(method.to_string().parse(), Ok(method));
         }
-        assert!("pin".parse::<Method>().is_err());
+        assert!("pin".parse::<PinMethod>().is_err());
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
         let length = Bytes(block.get() * 8);
         let mut memory = IoMemory::take(pages, length, &host, 1).unwrap();
         let load = PinLoad {
-            method: Method::Mlock,
+            method: PinMethod::Mlock,
             threads: 3,
             block,
             time: Duration::from_millis(5),

@@ -32,24 +32,24 @@ mod store;
 mod tables;
 
 pub use check::{Condition, Violation, check};
-pub use counters::{CounterError, Counters};
-pub use drive::{Latency, Onlooker, Outcome, Pace, Run, drive};
+pub use counters::{CounterError, DatabaseCounters};
+pub use drive::{Latency, Onlooker, DriverResult, Pace, DriverSettings, drive};
 pub use error::TpccError;
 pub use hugeleaf_testkit::mariadb::MariadbServer;
 pub use hugeleaf_testkit::postgresql::PostgresServer;
 pub use hugeleaf_testkit::server::ServerSettings;
 pub use input::{
-    Customer, Delivery, Input, Line, NewOrder, OrderStatus, Payment, StockLevel, Terminal,
+    Customer, Delivery, Input, OrderLine, NewOrder, OrderStatus, Payment, StockLevel, Terminal,
 };
-pub use load::{LoadEvent, Room, data_bytes, load, room_for, warehouses_in};
+pub use load::{LoadEvent, DiskSpace, data_bytes, load, room_for, warehouses_in};
 pub(crate) use mariadb::explain as explain_mariadb;
 pub(crate) use mariadb::options as mariadb_options;
 pub use mariadb::{MariadbSeen, MariadbStore, MariadbWatch};
 pub use population::{Field, Population};
 pub use postgres::{PostgresStore, Warm, Warmed};
 pub use random::{Constants, Random, last_name};
-pub use rules::{DISTRICTS, Kind, Scale};
+pub use rules::{DISTRICTS, TransactionKind, Scale};
 pub use sqlite::{SqliteSettings, SqliteStore, install_cache};
 pub use store::free_bytes;
-pub use store::{Answer, Durability, Loader, Origin, Part, Session, Store};
-pub use tables::{Column, TABLES, Table};
+pub use store::{TransactionResult, Durability, Loader, Origin, LoadUnit, Session, Store};
+pub use tables::{TableColumn, TABLES, Table};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hugeleaf_lab::kits::keyed::{Done, KeyedTable, Work};
+use hugeleaf_lab::kits::keyed::{ClientCounters, KeyedTable, ClientLoad};
 use hugeleaf_lab::kits::tpcc::{
     Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, Store, TpccError,
 };
@@ -35,14 +35,14 @@ fn mariadb(test: &str) -> Option<MariadbServer> {
 const TABLE: Bytes = Bytes::from_mib(32);
 
 /// Runs enough statements of a work to show its effect on the cache.
-fn done(table: &KeyedTable, work: Work) -> Result<(u64, u64), TpccError> {
+fn done(table: &KeyedTable, work: ClientLoad) -> Result<(u64, u64), TpccError> {
     let least = match work {
-        Work::Busy(_) => 5000,
-        Work::Light(_) => 20,
-        Work::Report => 3,
-        Work::Flood => 2000,
+        ClientLoad::Busy(_) => 5000,
+        ClientLoad::Light(_) => 20,
+        ClientLoad::Report => 3,
+        ClientLoad::Flood => 2000,
     };
-    let (done, stop) = (Done::default(), AtomicBool::new(false));
+    let (done, stop) = (ClientCounters::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let working = scope.spawn(|| table.work(work, 1, &done, &stop));
         let stops = Stops(&stop);
@@ -86,18 +86,18 @@ fn a_cache_helps_what_is_read_often_and_not_a_flood() {
     };
     table.warm(Bytes::from_mib(2)).unwrap();
     // The first reads still fetch pages that the fill has evicted.
-    misses(Work::Busy(Bytes::from_mib(2)));
-    let (each, reads, others) = misses(Work::Busy(Bytes::from_mib(2)));
+    misses(ClientLoad::Busy(Bytes::from_mib(2)));
+    let (each, reads, others) = misses(ClientLoad::Busy(Bytes::from_mib(2)));
     assert!(each < 0.2 && reads > 100 && others == 0, "{each}, {reads}");
-    let (each, reads, others) = misses(Work::Flood);
+    let (each, reads, others) = misses(ClientLoad::Flood);
     assert!(each > 0.8 && others > 100 && reads == 0, "{each}, {others}");
-    let (each, ..) = misses(Work::Busy(TABLE));
+    let (each, ..) = misses(ClientLoad::Busy(TABLE));
     assert!(each > 0.4, "three of four are not in the cache: {each}");
     // A statement of a report covers two thousand rows: more than a hundred pages.
-    let (each, reads, others) = misses(Work::Report);
+    let (each, reads, others) = misses(ClientLoad::Report);
     assert!(each > 50.0 && reads == 0 && others > 0, "{each}");
     let began = Instant::now();
-    let (_, reads, _) = misses(Work::Light(Bytes::from_mib(2)));
+    let (_, reads, _) = misses(ClientLoad::Light(Bytes::from_mib(2)));
     // A pause of 10 ms follows each read.
     let least = Duration::from_millis(10) * u32::try_from(reads).unwrap();
     assert!(began.elapsed() >= least, "{reads} reads");
@@ -110,11 +110,11 @@ fn a_row_that_holds_something_else_is_found() {
     };
     let table = KeyedTable::new(&server.socket(), Bytes::from_kib(4));
     table.fill(&mut |_, _| {}, &AtomicBool::new(false)).unwrap();
-    assert!(done(&table, Work::Busy(TABLE)).unwrap().0 > 0);
+    assert!(done(&table, ClientLoad::Busy(TABLE)).unwrap().0 > 0);
     let store = MariadbStore::new(&server.socket());
     let wrong = "UPDATE hugeleaf_keyed.rows SET text = '7....' WHERE id = 3";
     store.loader(0).unwrap().execute(wrong).unwrap();
-    let error = done(&table, Work::Busy(TABLE)).unwrap_err();
+    let error = done(&table, ClientLoad::Busy(TABLE)).unwrap_err();
     assert!(matches!(error, TpccError::Damaged(3)), "{error:?}");
     let stopped = AtomicBool::new(true);
     let error = table.fill(&mut |_, _| {}, &stopped).unwrap_err();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hugeleaf_host::{Host, Root, read_memory_facts};
 use hugeleaf_io::MemoryDevice;
 use hugeleaf_lab::kits::mover::{
-    BlockProblem, Devices, IoMemory, IoPages, Load, Mode, MoverError, Place, Wanted, run, verify,
+    BlockProblem, Devices, IoMemory, IoPages, MoverLoad, IoMode, MoverError, AreaLocation, AreaOptions, run, verify,
 };
 use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
 use hugeleaf_units::Bytes;
@@ -44,9 +44,9 @@ fn file(folder: &Path) -> PathBuf {
     path
 }
 
-fn wanted(path: &Path, sources: usize, targets: usize) -> Wanted {
-    Wanted {
-        places: vec![Place::Existing(path.to_owned())],
+fn wanted(path: &Path, sources: usize, targets: usize) -> AreaOptions {
+    AreaOptions {
+        places: vec![AreaLocation::Existing(path.to_owned())],
         sources,
         targets,
         each: EACH,
@@ -57,7 +57,7 @@ fn wanted(path: &Path, sources: usize, targets: usize) -> Wanted {
 }
 
 /// Makes devices; returns `None`, with a note, without direct I/O.
-fn devices(test: &str, wanted: &Wanted) -> Option<Devices> {
+fn devices(test: &str, wanted: &AreaOptions) -> Option<Devices> {
     match Devices::make(wanted, &host(), &AtomicBool::new(false)) {
         Ok(devices) => Some(devices),
         Err(MoverError::NotDirect(path)) => {
@@ -74,8 +74,8 @@ fn memory() -> IoMemory {
     IoMemory::take(pages, Bytes(BLOCK.get() * 16), &host, 1).unwrap()
 }
 
-fn load(devices: &Devices, mode: Mode) -> Load<'_> {
-    Load {
+fn load(devices: &Devices, mode: IoMode) -> MoverLoad<'_> {
+    MoverLoad {
         mode,
         depth: 2,
         block: BLOCK,
@@ -88,7 +88,7 @@ fn load(devices: &Devices, mode: Mode) -> Load<'_> {
     }
 }
 
-fn go(devices: &Devices, memory: &mut IoMemory, mode: Mode) -> Result<Bytes, MoverError> {
+fn go(devices: &Devices, memory: &mut IoMemory, mode: IoMode) -> Result<Bytes, MoverError> {
     let stop = AtomicBool::new(false);
     let mut edges = 0;
     let moved = run(memory, &load(devices, mode), &stop, &mut |_| edges += 1)?;
@@ -104,7 +104,7 @@ fn all_modes_move_what_they_should() {
         return;
     };
     let mut memory = memory();
-    for mode in Mode::ALL {
+    for mode in IoMode::ALL {
         match go(&devices, &mut memory, mode) {
             Ok(moved) => assert!(moved > Bytes::ZERO, "{mode}"),
             Err(MoverError::Sys(error)) if error.call == "io_uring_setup" => {
@@ -129,9 +129,9 @@ fn a_flipped_byte_ends_the_run() {
         return;
     };
     let mut memory = memory();
-    go(&devices, &mut memory, Mode::Direct).unwrap();
+    go(&devices, &mut memory, IoMode::Direct).unwrap();
     flip(&path, BLOCK.get() * 3 + 1000);
-    let error = go(&devices, &mut memory, Mode::Direct).unwrap_err();
+    let error = go(&devices, &mut memory, IoMode::Direct).unwrap_err();
     let text = error.to_string();
     assert!(is_wrong(&error), "{text}");
     assert!(text.contains("device at 192K: the checksum is"), "{text}");
@@ -147,7 +147,7 @@ fn a_byte_that_is_flipped_after_it_was_written_is_found() {
         return;
     };
     let mut memory = memory();
-    go(&devices, &mut memory, Mode::Direct).unwrap();
+    go(&devices, &mut memory, IoMode::Direct).unwrap();
     flip(&path, BLOCK.get() + 7000);
     let found = verify(&mut memory, &devices.targets, BLOCK);
     assert!(found.as_ref().is_err_and(is_wrong), "{found:?}");
@@ -167,7 +167,7 @@ fn a_block_in_the_wrong_place_is_found() {
     open.read_exact_at(&mut block, 0).unwrap();
     open.write_all_at(&block, BLOCK.get()).unwrap();
     open.sync_all().unwrap();
-    let error = go(&devices, &mut memory(), Mode::Direct).unwrap_err();
+    let error = go(&devices, &mut memory(), IoMode::Direct).unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("block 0 of source 0 instead of block 1"),
@@ -186,7 +186,7 @@ fn a_device_that_gets_shorter_is_told() {
     let open = File::options().write(true).open(&path).unwrap();
     let length = BLOCK.get() * 2 + host().base_page.bytes().get();
     open.set_len(length).unwrap();
-    for mode in [Mode::Direct, Mode::Uring] {
+    for mode in [IoMode::Direct, IoMode::Uring] {
         let error = go(&devices, &mut memory(), mode).unwrap_err();
         if let MoverError::Sys(error) = &error {
             println!("not run: the part of {test} with {mode}: {error}");
@@ -230,7 +230,7 @@ fn an_error_of_the_device_is_told() {
     };
     memory_calls.set_length(&handle, BLOCK).unwrap();
     memory_calls.seal_length(&handle).unwrap();
-    let error = go(&devices, &mut memory(), Mode::Direct).unwrap_err();
+    let error = go(&devices, &mut memory(), IoMode::Direct).unwrap_err();
     let text = error.to_string();
     let is_io = matches!(
         error,
@@ -257,11 +257,11 @@ fn what_is_there_is_left_alone() {
     wanted.overwrite = true;
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
     assert!(matches!(error, MoverError::TooSmall { .. }), "{error}");
-    wanted.places = vec![Place::Existing(folder.path().join("none"))];
+    wanted.places = vec![AreaLocation::Existing(folder.path().join("none"))];
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
     assert!(error.to_string().contains("none: No such file"), "{error}");
     stop.store(true, Ordering::Relaxed);
-    wanted.places = vec![Place::Folder(folder.path().to_owned())];
+    wanted.places = vec![AreaLocation::Folder(folder.path().to_owned())];
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
     assert!(matches!(error, MoverError::Stopped), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

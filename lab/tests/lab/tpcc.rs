@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_lab::kits::tpcc::{
-    Answer, Condition, Constants, Customer, Durability, Input, Kind, Line, LoadEvent,
-    MariadbServer, MariadbStore, NewOrder, Origin, Outcome, Pace, Payment, Population,
-    PostgresServer, PostgresStore, Random, Run, Scale, ServerSettings, SqliteSettings, SqliteStore,
+    TransactionResult, Condition, Constants, Customer, Durability, Input, TransactionKind, OrderLine, LoadEvent,
+    MariadbServer, MariadbStore, NewOrder, Origin, DriverResult, Pace, Payment, Population,
+    PostgresServer, PostgresStore, Random, DriverSettings, Scale, ServerSettings, SqliteSettings, SqliteStore,
     Store, TABLES, Table, Terminal, TpccError, Violation, check, drive, load,
 };
 use hugeleaf_testkit::host::{ExclusiveHost, alone_as_root};
@@ -331,7 +331,7 @@ fn inputs(origin: &Origin, count: usize) -> Vec<Input> {
     (0..count).map(|_| terminal.deal()).collect()
 }
 
-fn answers(store: &dyn Store, inputs: &[Input]) -> Vec<Answer> {
+fn answers(store: &dyn Store, inputs: &[Input]) -> Vec<TransactionResult> {
     let mut answers = Vec::new();
     let sent = store.session(0, &mut |session| {
         answers = inputs.iter().map(|i| session.run(i).unwrap()).collect();
@@ -382,7 +382,7 @@ fn answers_as_sqlite_does(two: &dyn Store) {
     for ((one, two), input) in said.0.iter().zip(&said.1).zip(&inputs) {
         assert_eq!(one, two, "{input:?}");
     }
-    let rolled_back = said.0.iter().filter(|a| **a == Answer::RolledBack).count();
+    let rolled_back = said.0.iter().filter(|a| **a == TransactionResult::RolledBack).count();
     assert!(rolled_back > 0, "no order for an unused item among them");
     for table in TABLES {
         let (one, two) = (contents(&one, table), contents(two, table));
@@ -394,7 +394,7 @@ fn answers_as_sqlite_does(two: &dyn Store) {
 
 /// Returns a New-Order whose last item does not exist, after two lines that were already entered.
 fn order_for_nothing(origin: &Origin) -> NewOrder {
-    let line = |item| Line {
+    let line = |item| OrderLine {
         item,
         supply: 1,
         quantity: 3,
@@ -412,7 +412,7 @@ fn a_rollback_leaves_nothing(store: &dyn Store) {
     let origin = fill(store, &origin(1, 1, SMALL));
     let before: Vec<_> = TABLES.iter().map(|t| contents(store, *t)).collect();
     let sent = [Input::NewOrder(order_for_nothing(&origin))];
-    assert_eq!(answers(store, &sent), [Answer::RolledBack]);
+    assert_eq!(answers(store, &sent), [TransactionResult::RolledBack]);
     for (table, before) in TABLES.into_iter().zip(before) {
         assert!(contents(store, table) == before, "{}", table.name());
     }
@@ -421,7 +421,7 @@ fn a_rollback_leaves_nothing(store: &dyn Store) {
     whole.lines.pop();
     let open = rows(store, Table::NewOrder);
     let sent = [Input::NewOrder(whole)];
-    assert!(matches!(answers(store, &sent)[..], [Answer::Committed(_)]));
+    assert!(matches!(answers(store, &sent)[..], [TransactionResult::Committed(_)]));
     assert_eq!(rows(store, Table::NewOrder), open + 1);
     assert_consistent(store, &origin);
 }
@@ -477,8 +477,8 @@ fn of_several_customers_of_a_name_the_one_in_the_middle_pays() {
     assert_eq!(number(&store, noted), 1);
 }
 
-fn run(connections: usize) -> Run {
-    Run {
+fn run(connections: usize) -> DriverSettings {
+    DriverSettings {
         connections,
         ramp_up: Duration::from_millis(100),
         time: Duration::from_millis(900),
@@ -490,11 +490,11 @@ fn run(connections: usize) -> Run {
 
 /// Measures as `run` says, and doubles the time while it is too short. On a busy machine, or one whose disk
 /// stalls, a second can pass without a commit.
-fn driven(store: &dyn Store, origin: &Origin, mut run: Run) -> Outcome {
+fn driven(store: &dyn Store, origin: &Origin, mut run: DriverSettings) -> DriverResult {
     loop {
         let outcome = drive(store, origin, run, &mut (), &mut |_, _| {}, &never());
         let too_short = match &outcome {
-            Ok(outcome) => outcome.kinds[Kind::Payment.index()].committed == 0,
+            Ok(outcome) => outcome.kinds[TransactionKind::Payment.index()].committed == 0,
             Err(error) => matches!(error, TpccError::NoOrders(_)),
         };
         if !too_short || run.time > Duration::from_secs(60) {
@@ -505,10 +505,10 @@ fn driven(store: &dyn Store, origin: &Origin, mut run: Run) -> Outcome {
 }
 
 #[track_caller]
-fn assert_plausible(outcome: &Outcome) {
+fn assert_plausible(outcome: &DriverResult) {
     assert!(outcome.notpm() > 0.0 && outcome.tps() > 0.0);
     assert!(outcome.counted >= outcome.transactions());
-    for kind in [Kind::NewOrder, Kind::Payment] {
+    for kind in [TransactionKind::NewOrder, TransactionKind::Payment] {
         let seen = outcome.kinds[kind.index()];
         assert!(seen.committed > 0, "{kind}: {seen:?}");
         assert!(seen.p50 > 0.0 && seen.p50 <= seen.p90, "{kind}: {seen:?}");
@@ -587,7 +587,7 @@ fn a_server_that_goes_away_leaves_no_result() {
     let store = store_of(&server);
     let origin = fill(&store, &origin(1, 1, SMALL));
     let pid = rustix::process::Pid::from_raw(i32::try_from(server.pid().unwrap()).unwrap());
-    let long = Run {
+    let long = DriverSettings {
         time: Duration::from_secs(60),
         ..run(2)
     };

@@ -177,11 +177,11 @@ impl Suite {
     ///
     /// # Errors
     /// If the suite has no such package.
-    pub fn closure(&self, package: &str) -> anyhow::Result<Vec<Listed>> {
+    pub fn closure(&self, package: &str) -> anyhow::Result<Vec<PackageEntry>> {
         let arguments = ["-qq", "--print-uris", "-y", "install", package];
         let text = output(&mut self.apt(&arguments)?)
             .with_context(|| format!("{package} of {}", self.name))?;
-        Ok(text.lines().filter_map(Listed::parse).collect())
+        Ok(text.lines().filter_map(PackageEntry::parse).collect())
     }
 
     /// Fetches a package and unpacks it into a folder.
@@ -212,20 +212,20 @@ impl Suite {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct PackageEntry {
     pub name: String,
     pub version: String,
     /// Size of its file in bytes.
     pub size: u64,
 }
 
-impl Listed {
+impl PackageEntry {
     /// Parses a line of `apt-get --print-uris`: quoted address, file name, size and checksum.
-    fn parse(line: &str) -> Option<Listed> {
+    fn parse(line: &str) -> Option<PackageEntry> {
         let mut words = line.strip_prefix('\'')?.split_once("' ")?.1.split(' ');
         let (file, size) = (words.next()?, words.next()?.parse().ok()?);
         let mut parts = file.strip_suffix(".deb")?.split('_');
-        Some(Listed {
+        Some(PackageEntry {
             name: parts.next()?.to_owned(),
             version: parts.next()?.to_owned(),
             size,
@@ -237,7 +237,7 @@ impl Listed {
 ///
 /// # Errors
 /// If there is none.
-pub fn named<'a>(listed: &'a [Listed], beginnings: &[&str]) -> anyhow::Result<&'a Listed> {
+pub fn named<'a>(listed: &'a [PackageEntry], beginnings: &[&str]) -> anyhow::Result<&'a PackageEntry> {
     // Among packages with the prefix, those that only depend on others are small.
     let found = listed
         .iter()
@@ -257,17 +257,17 @@ mod tests {
     fn lines_of_apt_are_read() {
         let line = "'http://a/pool/linux-image-6.1.0-50-cloud-amd64_6.1.176-1_amd64.deb' \
             linux-image-6.1.0-50-cloud-amd64_6.1.176-1_amd64.deb 23456 SHA256:ab";
-        let listed = Listed::parse(line).unwrap();
+        let listed = PackageEntry::parse(line).unwrap();
         assert_eq!(listed.name, "linux-image-6.1.0-50-cloud-amd64");
         assert_eq!((listed.version.as_str(), listed.size), ("6.1.176-1", 23456));
         for damaged in ["", "'", "'a' b", "'a' b.deb 1", "'a' b_1.deb x"] {
-            assert_eq!(Listed::parse(damaged), None, "{damaged}");
+            assert_eq!(PackageEntry::parse(damaged), None, "{damaged}");
         }
     }
 
     #[test]
     fn the_kernel_itself_is_the_largest_of_its_names() {
-        let listed = |name: &str, size| Listed {
+        let listed = |name: &str, size| PackageEntry {
             name: name.to_owned(),
             version: "1".to_owned(),
             size,

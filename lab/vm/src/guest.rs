@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use hugeleaf_units::Bytes;
 
-use crate::host::{Description, HostFile, Size, Swap};
+use crate::host::{HostDescription, HostFile, MemorySize, Swap};
 use crate::image::file_system;
 use crate::kernel::set_executable;
 
@@ -129,7 +129,7 @@ impl Guest {
     /// If there is no room.
     pub fn disk(&self) -> anyhow::Result<PathBuf> {
         let image = self.folder.path().join("payload.disk");
-        file_system(&self.tree(), &image, "payload", Size(Bytes(0)))?;
+        file_system(&self.tree(), &image, "payload", MemorySize(Bytes(0)))?;
         Ok(image)
     }
 }
@@ -151,7 +151,7 @@ fn copy_tree(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the settings of the host that `start` reads.
-fn settings(host: &Description) -> String {
+fn settings(host: &HostDescription) -> String {
     let zram = match host.swap {
         Some(Swap::Zram(size)) => size.0.get().to_string(),
         _ => String::new(),
@@ -163,7 +163,7 @@ fn settings(host: &Description) -> String {
     )
 }
 
-fn kernel_settings(host: &Description) -> String {
+fn kernel_settings(host: &HostDescription) -> String {
     let mut text = String::new();
     for (file, value) in &host.settings {
         let _ = writeln!(text, "{file}={value}");

@@ -9,7 +9,7 @@ use std::io::{BufRead, Write};
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome", content = "why")]
-pub enum Outcome {
+pub enum TestOutcome {
     Held,
     /// It could not be run, with the reason.
     NotRun(String),
@@ -27,7 +27,7 @@ pub struct Harness {
 
 impl Harness {
     /// Returns the outcome of a test that a line reports. `Held` may later be replaced by `NotRun` for the same test.
-    pub fn line(&mut self, line: &str) -> Option<(String, Outcome)> {
+    pub fn line(&mut self, line: &str) -> Option<(String, TestOutcome)> {
         if let Some((name, outcome)) = line_of_test(line) {
             return Some((name, outcome));
         }
@@ -45,7 +45,7 @@ impl Harness {
         {
             let name = self.of.clone()?;
             let reason = reason_of(said, &name);
-            return Some((name, Outcome::NotRun(reason)));
+            return Some((name, TestOutcome::NotRun(reason)));
         }
         None
     }
@@ -53,15 +53,15 @@ impl Harness {
 
 /// Parses `test NAME ... ok`. With one thread the harness prints the name first and the result later; the test's own
 /// output to stderr may be between them.
-fn line_of_test(line: &str) -> Option<(String, Outcome)> {
+fn line_of_test(line: &str) -> Option<(String, TestOutcome)> {
     let rest = line.strip_prefix("test ")?;
     let (name, outcome) = rest.split_once(" ... ")?;
     let name = name.strip_suffix(" - should panic").unwrap_or(name);
     let outcome = match outcome {
-        "ok" => Outcome::Held,
-        "FAILED" => Outcome::Failed,
+        "ok" => TestOutcome::Held,
+        "FAILED" => TestOutcome::Failed,
         // Ignored without a reason, it is no test but a program that tests start.
-        other => Outcome::NotRun(other.strip_prefix("ignored, ")?.to_owned()),
+        other => TestOutcome::NotRun(other.strip_prefix("ignored, ")?.to_owned()),
     };
     Some((name.to_owned(), outcome))
 }
@@ -87,7 +87,7 @@ impl Recount {
     pub fn line(&mut self, line: &str) -> String {
         match self.harness.line(line) {
             // Reported by a test's own output; the harness itself counts its ignored tests.
-            Some((name, Outcome::NotRun(_))) if line.starts_with("not run: ") => {
+            Some((name, TestOutcome::NotRun(_))) if line.starts_with("not run: ") => {
                 self.not_run.insert(name);
             }
             _ => {}
@@ -199,12 +199,12 @@ test result: FAILED. 4 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
             let found = said.iter().rfind(|(of, _)| of == name);
             found.unwrap().1.clone()
         };
-        let not = |why: &str| Outcome::NotRun(why.to_owned());
-        assert_eq!(last("a::holds"), Outcome::Held);
+        let not = |why: &str| TestOutcome::NotRun(why.to_owned());
+        assert_eq!(last("a::holds"), TestOutcome::Held);
         assert_eq!(last("a::lacks_root"), not("needs a pool"));
-        assert_eq!(last("b::fails"), Outcome::Failed);
-        assert_eq!(last("b::half"), Outcome::Held);
-        assert_eq!(last("c::panics"), Outcome::Held);
+        assert_eq!(last("b::fails"), TestOutcome::Failed);
+        assert_eq!(last("b::half"), TestOutcome::Held);
+        assert_eq!(last("c::panics"), TestOutcome::Held);
         assert_eq!(last("old"), not("needs a disk"));
         assert_eq!(line_of_test("test victim::obeys ... ignored"), None);
     }

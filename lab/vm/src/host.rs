@@ -14,24 +14,24 @@ use crate::architecture::Architecture;
 pub struct HostFile {
     /// File name, without its extension.
     pub name: String,
-    pub description: Description,
+    pub description: HostDescription,
 }
 
 /// The contents of a file in `lab/vm/hosts`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Description {
+pub struct HostDescription {
     pub title: String,
     pub architecture: Architecture,
     pub kernel: Kernel,
     /// Name of the userland in `lab/vm/userlands.toml`.
     pub userland: String,
-    pub memory: Size,
+    pub memory: MemorySize,
     #[serde(default = "two")]
     pub processors: u32,
     /// Memory of each node, if there is more than one.
     #[serde(default)]
-    pub nodes: Vec<Size>,
+    pub nodes: Vec<MemorySize>,
     #[serde(default)]
     pub command_line: Vec<String>,
     #[serde(default)]
@@ -90,18 +90,18 @@ pub struct Kernel {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Swap {
-    Disk(Size),
-    Zram(Size),
+    Disk(MemorySize),
+    Zram(MemorySize),
 }
 
 /// A number of bytes, written as `512M` or `2G`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub Bytes);
+pub struct MemorySize(pub Bytes);
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
+impl<'de> Deserialize<'de> for MemorySize {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<MemorySize, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map(Size).map_err(serde::de::Error::custom)
+        text.parse().map(MemorySize).map_err(serde::de::Error::custom)
     }
 }
 
@@ -122,7 +122,7 @@ impl HostFile {
     /// # Errors
     /// As [`HostFile::read`].
     pub fn parse(name: &str, text: &str) -> anyhow::Result<HostFile> {
-        let description: Description = toml::from_str(text)?;
+        let description: HostDescription = toml::from_str(text)?;
         description.check()?;
         Ok(HostFile {
             name: name.to_owned(),
@@ -155,7 +155,7 @@ impl HostFile {
     }
 }
 
-impl Description {
+impl HostDescription {
     fn check(&self) -> anyhow::Result<()> {
         let sum: Bytes = self.nodes.iter().map(|size| size.0).sum();
         if !self.nodes.is_empty() && sum != self.memory.0 {

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::architecture::Architecture;
 use crate::cache::{Cache, hex};
 use crate::debian::Mirror;
-use crate::host::Size;
+use crate::host::MemorySize;
 use crate::missing::missing;
 use crate::process::{need, output, program};
 
@@ -28,7 +28,7 @@ pub struct Userland {
     #[serde(default)]
     pub installed: bool,
     /// Free space on its disk besides the installed packages.
-    pub free: Size,
+    pub free: MemorySize,
 }
 
 /// Reads all userlands, by name.
@@ -118,7 +118,7 @@ fn accounts(root: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If there is no room.
-pub fn file_system(tree: &Path, image: &Path, label: &str, free: Size) -> anyhow::Result<()> {
+pub fn file_system(tree: &Path, image: &Path, label: &str, free: MemorySize) -> anyhow::Result<()> {
     let used = output(program("du", &["-sk", "--apparent-size"]).arg(tree))?;
     let used: u64 = used
         .split_ascii_whitespace()

@@ -14,11 +14,11 @@ use hugeleaf_units::Bytes;
 use hugeleaf_vm::architecture::Architecture;
 use hugeleaf_vm::cache::Cache;
 use hugeleaf_vm::harness::Recount;
-use hugeleaf_vm::host::{HostFile, Size};
+use hugeleaf_vm::host::{HostFile, MemorySize};
 use hugeleaf_vm::missing::Missing;
 use hugeleaf_vm::programs::{self, Programs};
-use hugeleaf_vm::qemu::Ended;
-use hugeleaf_vm::results::{HostResult, Outcome, page, sums};
+use hugeleaf_vm::qemu::GuestExit;
+use hugeleaf_vm::results::{HostResult, TestOutcome, page, sums};
 use hugeleaf_vm::suite::{Environment, UserCommand, programs_of};
 
 /// Run commands, a shell or tests on real kernels in virtual machines.
@@ -29,13 +29,13 @@ use hugeleaf_vm::suite::{Environment, UserCommand, programs_of};
 /// of hosts.
 #[derive(Debug, Parser)]
 #[command(name = "hugeleaf-vm")]
-struct Cli {
+struct VmCli {
     #[command(subcommand)]
-    command: Command,
+    command: VmCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum VmCommand {
     /// List the hosts described in lab/vm/hosts
     List,
     /// Download the requirements of hosts, and exit
@@ -44,7 +44,7 @@ enum Command {
         hosts: Vec<String>,
     },
     /// Run one command in a guest; return its output, its exit status and the files in /out
-    Run(Run),
+    Run(RunArgs),
     /// Open a shell on the console of a guest; `exit` ends it
     Shell {
         /// Name of the host
@@ -73,7 +73,7 @@ enum Command {
 
 /// One command in a guest.
 #[derive(Debug, clap::Args)]
-struct Run {
+struct RunArgs {
     /// Name of the host
     host: String,
     /// Time limit of the guest in seconds
@@ -97,7 +97,7 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    match run(VmCli::parse().command) {
         Ok(status) => status,
         Err(error) => {
             eprintln!("hugeleaf-vm: {error:#}");
@@ -107,8 +107,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
-    if let Command::Count = command {
+fn run(command: VmCommand) -> anyhow::Result<ExitCode> {
+    if let VmCommand::Count = command {
         Recount::copy(std::io::stdin().lock(), std::io::stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -127,22 +127,22 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         stop,
     };
     match command {
-        Command::List => list(&workshop),
-        Command::Fetch { hosts } => {
+        VmCommand::List => list(&workshop),
+        VmCommand::Fetch { hosts } => {
             for host in chosen(&workshop, &hosts)? {
                 workshop.prepare(&host)?;
                 println!("{}: here", host.name);
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run(run) => one_command(&workshop, run),
-        Command::Shell { host } => {
-            let host = one(&workshop, &host)?;
+        VmCommand::Run(run) => one_command(&workshop, run),
+        VmCommand::Shell { host } => {
+            let host = find_host(&workshop, &host)?;
             let programs = compile(&workshop, &[], host.description.architecture)?;
             workshop.shell(&host, &programs)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Test {
+        VmCommand::Test {
             hosts,
             quick,
             jobs,
@@ -154,13 +154,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
             test(&workshop, hosts, jobs, record)
         }
-        Command::Table => table(&workshop),
-        Command::Count => unreachable!("it needs no workshop"),
+        VmCommand::Table => table(&workshop),
+        VmCommand::Count => unreachable!("it needs no workshop"),
     }
 }
 
-fn one_command(workshop: &Environment, run: Run) -> anyhow::Result<ExitCode> {
-    let host = with(one(workshop, &run.host)?, run.userland, run.memory);
+fn one_command(workshop: &Environment, run: RunArgs) -> anyhow::Result<ExitCode> {
+    let host = with(find_host(workshop, &run.host)?, run.userland, run.memory);
     let programs = compile(workshop, &[], host.description.architecture)?;
     let errand = UserCommand {
         line: run.line.join(" "),
@@ -179,7 +179,7 @@ fn with(mut host: HostFile, userland: Option<String>, memory: Option<Bytes>) -> 
         description.userland = userland;
     }
     if let Some(memory) = memory {
-        description.memory = Size(memory);
+        description.memory = MemorySize(memory);
         description.nodes.clear();
     }
     host
@@ -202,7 +202,7 @@ fn list(workshop: &Environment) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn one(workshop: &Environment, name: &str) -> anyhow::Result<HostFile> {
+fn find_host(workshop: &Environment, name: &str) -> anyhow::Result<HostFile> {
     let hosts = workshop.hosts()?;
     let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     match hosts.iter().find(|h| h.name == name) {
@@ -215,7 +215,7 @@ fn chosen(workshop: &Environment, names: &[String]) -> anyhow::Result<Vec<HostFi
     if names.is_empty() {
         return workshop.hosts();
     }
-    names.iter().map(|name| one(workshop, name)).collect()
+    names.iter().map(|name| find_host(workshop, name)).collect()
 }
 
 /// Compiles the programs that hosts of an architecture run.
@@ -303,7 +303,7 @@ fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
 fn print_result(
     workshop: &Environment,
     result: &HostResult,
-    ended: &Ended,
+    ended: &GuestExit,
     record: bool,
 ) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
@@ -335,7 +335,7 @@ fn print_result(
         let text = serde_json::to_string_pretty(result)? + "\n";
         std::fs::write(folder.join(format!("{}.json", result.host)), text)?;
     }
-    let failed = result.tests.iter().any(|t| t.outcome == Outcome::Failed);
+    let failed = result.tests.iter().any(|t| t.outcome == TestOutcome::Failed);
     Ok(status == 0 && !failed && !result.tests.is_empty())
 }
 

@@ -59,7 +59,7 @@ pub fn build(
         repository,
         architecture,
     };
-    let mut found = Found::default();
+    let mut found = BuiltPrograms::default();
     let of_product = || tests.iter().filter(|test| test.krate != OWN);
     if Architecture::own() == Some(architecture) {
         // With the arguments of `make test`, so that nothing is compiled twice. hugeleaf itself is
@@ -123,7 +123,7 @@ impl Cargo<'_> {
     }
 
     /// Runs cargo and adds the resulting programs.
-    fn makes(&self, arguments: &[&str], found: &mut Found) -> anyhow::Result<()> {
+    fn makes(&self, arguments: &[&str], found: &mut BuiltPrograms) -> anyhow::Result<()> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = program(cargo, arguments);
         command
@@ -185,12 +185,12 @@ fn add_target(target: &str) -> anyhow::Result<()> {
 }
 
 #[derive(Default)]
-struct Found {
+struct BuiltPrograms {
     hugeleaf: Option<PathBuf>,
     tests: BTreeMap<TestProgram, PathBuf>,
 }
 
-impl Found {
+impl BuiltPrograms {
     fn read(&mut self, messages: &str, repository: &Path) {
         for line in messages.lines() {
             let Ok(message) = serde_json::from_str::<Value>(line) else {
@@ -299,7 +299,7 @@ mod tests {
             "no json".to_owned(),
         ]
         .join("\n");
-        let mut found = Found::default();
+        let mut found = BuiltPrograms::default();
         found.read(&messages, Path::new("/r"));
         assert_eq!(found.hugeleaf, Some(PathBuf::from("/hugeleaf")));
         let test = TestProgram::parse("workload/oltp").unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::architecture::Architecture;
-use crate::host::{Description, Swap};
+use crate::host::{HostDescription, Swap};
 use crate::kernel::Bootable;
 use crate::process::{last_lines, need, output, program};
 
@@ -41,7 +41,7 @@ pub enum EndReason {
 }
 
 #[derive(Debug)]
-pub struct Ended {
+pub struct GuestExit {
     pub how: EndReason,
     pub output: String,
     pub console: String,
@@ -51,7 +51,7 @@ pub struct Ended {
     pub seconds: (f64, f64),
 }
 
-impl Ended {
+impl GuestExit {
     /// Returns the exit status of the run: that of the first phase that failed.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Ended {
 
 #[derive(Debug)]
 pub struct Machine<'a> {
-    pub host: &'a Description,
+    pub host: &'a HostDescription,
     pub kernel: &'a Bootable,
     /// Disk of its userland; it is not written to.
     pub root: &'a Path,
@@ -265,11 +265,11 @@ impl Machine<'_> {
         limit: Duration,
         stop: &Arc<AtomicBool>,
         mut each: impl FnMut(&[u8]),
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<GuestExit> {
         for name in ["console", "output", "report", "qemu"] {
             fs::write(self.folder.join(name), "")?;
         }
-        let mut watch = Watch {
+        let mut watch = OutputWatch {
             start: Instant::now(),
             booted: None,
             output: Tail::open(&self.folder.join("output"))?,
@@ -294,7 +294,7 @@ impl Machine<'_> {
     /// Runs one QEMU from its start to its end; returns how it ended, unless it ended regularly.
     fn boot(
         &self,
-        watch: &mut Watch,
+        watch: &mut OutputWatch,
         limit: Duration,
         stop: &AtomicBool,
         each: &mut impl FnMut(&[u8]),
@@ -303,7 +303,7 @@ impl Machine<'_> {
         command
             .stdout(Stdio::null())
             .stderr(File::create(self.folder.join("qemu"))?);
-        let mut qemu = Running(command.spawn().context("QEMU")?);
+        let mut qemu = QemuProcess(command.spawn().context("QEMU")?);
         loop {
             let status = qemu.0.try_wait()?;
             watch.read_report(&self.text("report"), each)?;
@@ -328,10 +328,10 @@ impl Machine<'_> {
         }
     }
 
-    fn ended(&self, went_down: Option<EndReason>, booted: Duration, all: Duration) -> Ended {
+    fn ended(&self, went_down: Option<EndReason>, booted: Duration, all: Duration) -> GuestExit {
         let report = self.text("report");
         let console = self.text("console") + &self.text("qemu");
-        Ended {
+        GuestExit {
             how: went_down.unwrap_or_else(|| how_of(&report, self.host.tests.len().max(1))),
             output: self.text("output"),
             console: last_words(&console),
@@ -398,16 +398,16 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 /// QEMU, ended and reaped when it is dropped.
-struct Running(Child);
+struct QemuProcess(Child);
 
-impl Drop for Running {
+impl Drop for QemuProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-struct Watch {
+struct OutputWatch {
     start: Instant,
     booted: Option<Duration>,
     output: Tail,
@@ -416,7 +416,7 @@ struct Watch {
     panicked: bool,
 }
 
-impl Watch {
+impl OutputWatch {
     fn read_report(&mut self, report: &str, each: &mut impl FnMut(&[u8])) -> anyhow::Result<()> {
         self.output.pass_on(each)?;
         let (recent, panicked) = (&mut self.recent, &mut self.panicked);
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_run_that_did_not_end_shows_its_console() {
-        let ended = Ended {
+        let ended = GuestExit {
             how: EndReason::Panicked,
             output: String::new(),
             console: "last words".to_owned(),

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::Harness;
-pub use crate::harness::Outcome;
+pub use crate::harness::TestOutcome;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Test {
@@ -17,7 +17,7 @@ pub struct Test {
     pub program: String,
     pub name: String,
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: TestOutcome,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -81,12 +81,12 @@ pub fn recorded(repository: &Path) -> anyhow::Result<Vec<HostResult>> {
 
 /// Formats the totals of all tests: `N passed; M failed; K not run`.
 pub fn sums(tests: &[Test]) -> String {
-    let count = |wanted: fn(&Outcome) -> bool| tests.iter().filter(|t| wanted(&t.outcome)).count();
+    let count = |wanted: fn(&TestOutcome) -> bool| tests.iter().filter(|t| wanted(&t.outcome)).count();
     format!(
         "{} passed; {} failed; {} not run",
-        count(|o| *o == Outcome::Held),
-        count(|o| *o == Outcome::Failed),
-        count(|o| matches!(o, Outcome::NotRun(_))),
+        count(|o| *o == TestOutcome::Held),
+        count(|o| *o == TestOutcome::Failed),
+        count(|o| matches!(o, TestOutcome::NotRun(_))),
     )
 }
 
@@ -132,9 +132,9 @@ fn counts(tests: &[Test]) -> (usize, usize, usize) {
     tests
         .iter()
         .fold((0, 0, 0), |(a, b, c), t| match t.outcome {
-            Outcome::Held => (a + 1, b, c),
-            Outcome::Failed => (a, b + 1, c),
-            Outcome::NotRun(_) => (a, b, c + 1),
+            TestOutcome::Held => (a + 1, b, c),
+            TestOutcome::Failed => (a, b + 1, c),
+            TestOutcome::NotRun(_) => (a, b, c + 1),
         })
 }
 
@@ -145,7 +145,7 @@ const CAPABILITIES: &str = "vm/every_host";
 /// cell.
 fn capabilities(results: &[HostResult]) -> String {
     let mut names: BTreeSet<&str> = BTreeSet::new();
-    let mut cells: BTreeMap<(&str, &str), &Outcome> = BTreeMap::new();
+    let mut cells: BTreeMap<(&str, &str), &TestOutcome> = BTreeMap::new();
     for r in results {
         for t in r.tests.iter().filter(|t| t.program == CAPABILITIES) {
             names.insert(&t.name);
@@ -169,9 +169,9 @@ fn capabilities(results: &[HostResult]) -> String {
         let _ = write!(text, "| {} |", name.replace("::", ": ").replace('_', " "));
         for r in results {
             let cell = match cells.get(&(r.host.as_str(), name)) {
-                Some(Outcome::Held) => "✓",
-                Some(Outcome::Failed) => "✗",
-                Some(Outcome::NotRun(_)) => "–",
+                Some(TestOutcome::Held) => "✓",
+                Some(TestOutcome::Failed) => "✗",
+                Some(TestOutcome::NotRun(_)) => "–",
                 None => "",
             };
             let _ = write!(text, " {cell} |");
@@ -194,9 +194,9 @@ fn section(r: &HostResult) -> String {
     let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for t in &r.tests {
         let why = match &t.outcome {
-            Outcome::Held => continue,
-            Outcome::Failed => "**failed**".to_owned(),
-            Outcome::NotRun(why) => format!("not run, {why}"),
+            TestOutcome::Held => continue,
+            TestOutcome::Failed => "**failed**".to_owned(),
+            TestOutcome::NotRun(why) => format!("not run, {why}"),
         };
         reasons.entry(why).or_default().push(&t.name);
     }
@@ -251,13 +251,13 @@ not run: the part of half with swap: needs swap
                 .find(|t| t.program == program && t.name == name);
             test.unwrap().outcome.clone()
         };
-        assert_eq!(of("vm/every_host", "a::holds"), Outcome::Held);
-        assert_eq!(of("vm/every_host", "b::fails"), Outcome::Failed);
-        let not = |why: &str| Outcome::NotRun(why.to_owned());
+        assert_eq!(of("vm/every_host", "a::holds"), TestOutcome::Held);
+        assert_eq!(of("vm/every_host", "b::fails"), TestOutcome::Failed);
+        let not = |why: &str| TestOutcome::NotRun(why.to_owned());
         assert_eq!(of("vm/every_host", "cannot_run"), not("needs two nodes"));
         assert_eq!(of("vm/every_host", "old"), not("needs a disk"));
         assert_eq!(of("cli/promote", "cannot_run"), not("needs root"));
-        assert_eq!(of("cli/promote", "half"), Outcome::Held);
+        assert_eq!(of("cli/promote", "half"), TestOutcome::Held);
         assert_eq!(sums(&tests), "2 passed; 1 failed; 3 not run");
     }
 

@@ -9,12 +9,12 @@ use anyhow::Context;
 
 use crate::cache::Cache;
 use crate::guest::Guest;
-use crate::host::{Description, HostFile};
+use crate::host::{HostDescription, HostFile};
 use crate::image::{self, userlands};
 use crate::kernel::{self, Bootable};
 use crate::process::{output, program};
 use crate::programs::{Programs, TestProgram, scratch};
-use crate::qemu::{Ended, Machine, to_stdout};
+use crate::qemu::{GuestExit, Machine, to_stdout};
 use crate::results::{ANNOUNCED, HostResult, parse};
 
 /// The repository, the cache, and the flag that ends a run early.
@@ -50,7 +50,7 @@ pub struct Prepared {
 impl Prepared {
     fn machine<'a>(
         &'a self,
-        host: &'a Description,
+        host: &'a HostDescription,
         payload: &'a Path,
         guest: &'a Guest,
     ) -> Machine<'a> {
@@ -156,7 +156,7 @@ impl Environment {
         &self,
         host: &HostFile,
         programs: &Programs,
-    ) -> anyhow::Result<(HostResult, Ended)> {
+    ) -> anyhow::Result<(HostResult, GuestExit)> {
         let d = &host.description;
         let prepared = self.prepare(host)?;
         let guest = self.guest(host, programs, &prepared)?;

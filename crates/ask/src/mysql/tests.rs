@@ -8,7 +8,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[test]
 fn addresses() {
-    let parsed = |text: &str| match Address::parse(text) {
+    let parsed = |text: &str| match MysqlAddress::parse(text) {
         Ok(address) => address,
         Err(why) => panic!("{text}: {why}"),
     };
@@ -35,7 +35,7 @@ fn addresses() {
         "h?ssl=1",
         "u@",
     ] {
-        assert!(Address::parse(bad).is_err(), "{bad}");
+        assert!(MysqlAddress::parse(bad).is_err(), "{bad}");
     }
 }
 
@@ -100,7 +100,7 @@ fn a_password_is_sent_over_a_socket_alone() {
             packed(4, &[OK]),
         ]
     };
-    let mut address = Address::parse("me:se%41cret@h").unwrap();
+    let mut address = MysqlAddress::parse("me:se%41cret@h").unwrap();
     let (done, sent) = with(answers(), |wire| log_in(wire, &address));
     assert!(done.unwrap_err().what.contains("without TLS"));
     assert!(!String::from_utf8_lossy(&sent).contains("seAcret"));
@@ -112,7 +112,7 @@ fn a_password_is_sent_over_a_socket_alone() {
 
 #[test]
 fn another_plugin_and_a_refusal() {
-    let address = Address::parse("me:secret@h/shop").unwrap();
+    let address = MysqlAddress::parse("me:secret@h/shop").unwrap();
     let switch = [b"\xfemysql_native_password\0abcdefghijabcdefghij\0".as_slice()].concat();
     let answers = vec![
         greeted("caching_sha2_password"),
@@ -146,7 +146,7 @@ fn rows_of_texts() {
         theirs.write_all(&answer).unwrap();
         theirs.shutdown(Shutdown::Write).unwrap();
         let wire = Some(Transport::from_stream(ours, "it"));
-        let mut connection = Connection { wire };
+        let mut connection = MysqlConnection { wire };
         let answer = connection.query("SHOW STATUS", Deadline::new(PATIENCE));
         (answer, connection.wire.is_some())
     };
@@ -175,13 +175,13 @@ fn rows_of_texts() {
 proptest! {
     #[test]
     fn nothing_panics(bytes: Vec<u8>, text in ".*", scheme in "(mysql://|/|)") {
-        let _ = Address::parse(&format!("{scheme}{text}"));
+        let _ = MysqlAddress::parse(&format!("{scheme}{text}"));
         let _ = greeting(&bytes);
         let _ = refused(&bytes);
         let _ = Take(&bytes).counted();
         let _ = proof(&bytes, &text, &bytes);
         let answers = vec![greeted("mysql_native_password"), bytes.clone()];
-        let _ = with(answers, |wire| log_in(wire, &Address::at("h", 1)));
+        let _ = with(answers, |wire| log_in(wire, &MysqlAddress::at("h", 1)));
         let _ = with(vec![bytes], |wire| rows(wire, "x"));
     }
 }

@@ -15,7 +15,7 @@ pub enum Host {
 
 /// The addresses and the login of servers. No `Debug`, because it holds a password.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Address {
+pub struct PostgresAddress {
     /// Hosts, in the order of connection attempts.
     pub hosts: Vec<Host>,
     /// Addresses of the hosts, used instead of name lookups.
@@ -34,13 +34,13 @@ pub struct Address {
     pub(super) writes: Option<bool>,
 }
 
-impl Address {
+impl PostgresAddress {
     /// Parses a connection string.
     ///
     /// # Errors
     /// The problem with the text, without quoting it.
-    pub fn parse(text: &str) -> Result<Address, &'static str> {
-        let mut address = Address::default();
+    pub fn parse(text: &str) -> Result<PostgresAddress, &'static str> {
+        let mut address = PostgresAddress::default();
         let url = text
             .strip_prefix("postgres://")
             .or(text.strip_prefix("postgresql://"));
@@ -250,8 +250,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn parsed(text: &str) -> Address {
-        Address::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
+    fn parsed(text: &str) -> PostgresAddress {
+        PostgresAddress::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"))
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
             "color=red",
             "connect_timeout=soon",
         ] {
-            assert!(Address::parse(bad).is_err(), "{bad}");
+            assert!(PostgresAddress::parse(bad).is_err(), "{bad}");
         }
     }
 
@@ -314,14 +314,14 @@ mod tests {
             "postgres://h?a",
             "postgres://h:x",
         ] {
-            assert!(Address::parse(bad).is_err(), "{bad}");
+            assert!(PostgresAddress::parse(bad).is_err(), "{bad}");
         }
     }
 
     proptest! {
         #[test]
         fn nothing_panics(text in ".*", scheme in "(postgres://|host=|)") {
-            if let Ok(address) = Address::parse(&format!("{scheme}{text}")) {
+            if let Ok(address) = PostgresAddress::parse(&format!("{scheme}{text}")) {
                 let _ = address.places();
             }
         }

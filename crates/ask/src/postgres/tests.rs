@@ -30,7 +30,7 @@ fn with<T>(
 }
 
 fn logged_in(answers: &[&[u8]]) -> (Result<(), QueryError>, Vec<u8>) {
-    let address = Address::parse("host=h user=me password=secret dbname=shop").unwrap();
+    let address = PostgresAddress::parse("host=h user=me password=secret dbname=shop").unwrap();
     let answers = answers.iter().map(|answer| answer.to_vec()).collect();
     with(answers, |wire| log_in(wire, &address))
 }

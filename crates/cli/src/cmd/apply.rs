@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_plan::current_state::in_force;
 use hugeleaf_plan::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Request, StopReason, apply, inspect,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, ApplyRequest, StopReason, apply, inspect,
 };
 use hugeleaf_plan::{CurrentHost, Plan, check, parse, steps};
 use hugeleaf_report::apply::{self as view, RequestInfo, apply_json, dry_run, dry_run_json};
@@ -13,7 +13,7 @@ use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub struct Args {
     all_or_nothing: bool,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     if !args.dry_run && !context.root.is_live() {
         return Err(Failure::usage(
             "apply: --root names a captured host, and apply acts on a running one",
@@ -83,7 +83,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     // `undo` may read the journal from another folder.
     let file = std::path::absolute(&args.plan).unwrap_or_else(|_| args.plan.clone());
     let serves: Vec<&str> = plan.services.iter().map(|s| s.name.as_str()).collect();
-    let request = Request {
+    let request = ApplyRequest {
         steps: &steps,
         plan: &text,
         plan_file: &file.display().to_string(),
@@ -190,7 +190,7 @@ fn preview(
     steps: &[hugeleaf_plan::Step],
     asked: RequestInfo<'_>,
     context: &Context,
-) -> Result<Status, Failure> {
+) -> Result<CommandStatus, Failure> {
     let (looked, obstacles) = inspect(&context.root, steps);
     let systemd = context.root.path("run/systemd/system").is_dir();
     context.answer(
@@ -202,11 +202,11 @@ fn preview(
         let error = HostError::Refused(obstacles, steps.len());
         return Err(refusal(error, "apply", asked.plan));
     }
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
 /// Returns the exit status of a finished apply.
-fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
+fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<CommandStatus, Failure> {
     let Some(StopReason::Failed {
         step,
         error,

@@ -12,7 +12,7 @@ use hugeleaf_report::json::answer;
 use serde_json::json;
 
 use super::guard::files_of;
-use crate::context::{Context, Failure, Status, print_stderr};
+use crate::context::{Context, Failure, CommandStatus, print_stderr};
 use crate::progress::Bar;
 
 /// Maximum duration of a single pass, which waits for moves in progress.
@@ -50,7 +50,7 @@ pub struct Args {
     dry_run: bool,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("balance")?;
     let config = files_of(args.config.as_ref(), args.dry_run).read()?;
     if config.targets.is_empty() {
@@ -107,7 +107,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let statuses: Vec<BalanceStatus> = statuses.into_iter().flatten().collect();
     let json = || answer(&json!({ "balance": statuses }));
     context.answer(Context::view(false), json, || views::page(&statuses))?;
-    Ok(Status::from(
+    Ok(CommandStatus::from(
         !args.once || pass.is_good(config.targets.len()),
     ))
 }

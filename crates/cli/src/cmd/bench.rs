@@ -14,11 +14,11 @@ use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::bench as view;
 
-use crate::context::{Context, Failure, Status, print_stderr};
-use crate::progress::{Bar, Layout};
+use crate::context::{Context, Failure, CommandStatus, print_stderr};
+use crate::progress::{Bar, BarLayout};
 
 pub use failure::failure;
-pub use lists::{Sizes, named, once, parse_count, parse_rounds, usual};
+pub use lists::{WorkingSets, named, once, parse_count, parse_rounds, usual};
 pub use setup::{Output, Setup};
 
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,7 @@ impl Args {
 }
 
 /// Runs an experiment, prints the result, then writes it. A full disk loses only the file.
-pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub(crate) fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     if args.list && args.workload.is_some() {
         return Err(Failure::usage(
             "bench: --list lists all workloads and takes none",
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             "hugeleaf bench --list",
         )),
         Some(Workload::Chase(args)) => {
-            let about = Experiment {
+            let about = ExperimentOutput {
                 name: "chase",
                 output: &args.output,
                 names_arms: !args.pages.is_empty(),
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             if let Some(status) = args.before(context)? {
                 return Ok(status);
             }
-            let about = Experiment {
+            let about = ExperimentOutput {
                 name: "file",
                 output: &args.output,
                 names_arms: args.names_arms(),
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
 }
 
-pub struct Experiment<'a> {
+pub struct ExperimentOutput<'a> {
     pub name: &'a str,
     pub output: &'a Output,
     /// True if the user named arms. An unavailable arm then leads to status 1.
@@ -144,10 +144,10 @@ pub struct Experiment<'a> {
 
 /// Measures an experiment, prints the result, then writes it. A full disk loses only the file.
 pub fn measured(
-    experiment: &Experiment<'_>,
+    experiment: &ExperimentOutput<'_>,
     context: &Context,
     measure: impl FnOnce(&Setup, &Machine<'_>, &mut dyn FnMut(BenchEvent)) -> Result<Results, Failure>,
-) -> Result<Status, Failure> {
+) -> Result<CommandStatus, Failure> {
     let output = experiment.output;
     let setup = Setup::new(experiment.name, output, context)?;
     let machine = Machine {
@@ -159,7 +159,7 @@ pub fn measured(
         stop: &context.stop,
     };
     let results = {
-        let bar = Bar::new(Layout::Percent, 1);
+        let bar = Bar::new(BarLayout::Percent, 1);
         measure(&setup, &machine, &mut |event| show(&bar, &event))?
     };
     let json = results.to_json();

@@ -8,11 +8,11 @@ use hugeleaf_plan::current_state::servers_here;
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::past_gains::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};
-use hugeleaf_verdict::check::{Checked, Profile, State, check, file_systems};
+use hugeleaf_verdict::check::{Checked, Profile, CheckState, check, file_systems};
 
 use super::results::read_folder;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ fn parse_profile(text: &str) -> Result<Profile, String> {
     named.ok_or_else(|| format!("'{text}' is not one of {}", names.join(", ")))
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let bar = Bar::spinner("reading the settings");
     let host = context.host()?;
     let features = read_features(&context.root);
@@ -63,7 +63,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         || check_json(&rows, &mounted, args.profile, &worths),
         || screen(&rows, &mounted, args.profile, &worths),
     )?;
-    Ok(rows.iter().all(|row| row.state != State::Change).into())
+    Ok(rows.iter().all(|row| row.state != CheckState::Change).into())
 }
 
 /// Returns the measured gains from a folder's results of this host; other results are ignored.

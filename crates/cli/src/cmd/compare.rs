@@ -11,7 +11,7 @@ use hugeleaf_report::page::Page;
 
 use super::prove::Fraction;
 use super::results::{read, read_folder};
-use crate::context::{Context, Failure, Status, print_stderr};
+use crate::context::{Context, Failure, CommandStatus, print_stderr};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -72,7 +72,7 @@ fn parse_arms(text: &str) -> Result<[String; 2], String> {
 }
 
 /// Runs the command. A difference between two results is an answer, not a failure.
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let Some(path) = &args.a else {
         return many(args, context);
     };
@@ -127,7 +127,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 }
 
 /// Compares two folders of results by experiment name.
-fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, Failure> {
+fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<CommandStatus, Failure> {
     let which = match args.counts {
         true => Which::Counts,
         false => Which::Main,
@@ -150,7 +150,7 @@ fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<Status, 
 }
 
 /// Compares many folders with the first.
-fn many(args: &Args, context: &Context) -> Result<Status, Failure> {
+fn many(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let read = |path: &PathBuf| {
         let name = path.file_name().unwrap_or(path.as_os_str());
         Ok((name.to_string_lossy().into_owned(), read_folder(path)?))
@@ -185,9 +185,9 @@ impl Args {
     }
 
     /// Returns [`Status::No`] if a row is too slow, or if a comparison was not possible. Neither counts as "no difference".
-    fn status(&self, stopping: impl FnOnce(f64) -> Stopping) -> Result<Status, Failure> {
+    fn status(&self, stopping: impl FnOnce(f64) -> Stopping) -> Result<CommandStatus, Failure> {
         let Some(part) = self.fail_if_slower else {
-            return Ok(Status::Good);
+            return Ok(CommandStatus::Good);
         };
         let Stopping {
             slower,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use hugeleaf_sys::{Existing, write_whole};
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -20,14 +20,14 @@ pub struct ManArgs {
 }
 
 /// Prints the completion script.
-pub fn run(args: &Args, mut command: Command) -> Result<Status, Failure> {
+pub fn run(args: &Args, mut command: Command) -> Result<CommandStatus, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "hugeleaf", &mut script);
     Context::print(&String::from_utf8_lossy(&script))?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
-pub fn write_man_pages(args: &ManArgs, command: Command) -> Result<Status, Failure> {
+pub fn write_man_pages(args: &ManArgs, command: Command) -> Result<CommandStatus, Failure> {
     let failed = |reason: String| {
         Failure::missing(
             format!("{}: {reason}", args.folder.display()),
@@ -38,7 +38,7 @@ pub fn write_man_pages(args: &ManArgs, command: Command) -> Result<Status, Failu
     let mut command = command.disable_help_subcommand(true);
     command.build();
     write_man_page(command, &args.folder).map_err(failed)?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
 /// Writes the manual page of a command and those of its subcommands.

@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 
 use hugeleaf_guard::client::{ask, ask_status};
 use hugeleaf_guard::one_shot::once;
-use hugeleaf_guard::status::Status as GuardStatus;
-use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, ControlCommand, Places, State, Views};
+use hugeleaf_guard::status::GuardStatus as GuardStatus;
+use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, ControlCommand, Places, GuardState, Views};
 use hugeleaf_report::guard as views;
 use hugeleaf_report::json::answer;
 use hugeleaf_report::metrics::{OPEN_METRICS, TEXT, open_metrics, text};
 use hugeleaf_report::page::listed;
 use serde_json::json;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
@@ -83,20 +83,20 @@ struct Log {
     lines: usize,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     match &args.request {
         Some(Request::Status(whom)) => {
             let status = ask_status(&socket(whom))?;
             let page = || views::status(&status);
             context.answer(Context::view(false), || answer(&status), page)?;
-            Ok(Status::Good)
+            Ok(CommandStatus::Good)
         }
         Some(Request::Log(log)) => {
             let mut entries = ask_status(&socket(&log.socket_arg))?.log;
             entries.drain(..entries.len().saturating_sub(log.lines));
             let json = || answer(&json!({ "log": entries }));
             context.answer(Context::view(false), json, || views::log(&entries))?;
-            Ok(Status::Good)
+            Ok(CommandStatus::Good)
         }
         Some(Request::Pause(whom)) => order(whom, "/pause"),
         Some(Request::Resume(whom)) => order(whom, "/resume"),
@@ -123,12 +123,12 @@ pub(super) fn files_of(config: Option<&PathBuf>, watching: bool) -> Files {
     if watching { files.watching() } else { files }
 }
 
-fn order(whom: &SocketArg, what: &str) -> Result<Status, Failure> {
+fn order(whom: &SocketArg, what: &str) -> Result<CommandStatus, Failure> {
     ask(&socket(whom), "POST", what)?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
-fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
+fn check(files: &Files, context: &Context) -> Result<CommandStatus, Failure> {
     let config = files.read()?;
     let found = files.found();
     let found: Vec<String> = found.iter().map(|f| f.display().to_string()).collect();
@@ -160,15 +160,15 @@ fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
             format!("{from}; {acts}\n{}", old.collect::<String>())
         }
     })?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
-fn pass(args: &Args, context: &Context) -> Result<Status, Failure> {
+fn pass(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("guard")?;
     let config = files(args).read()?;
     let host = context.host()?;
     context.stop_on_signals()?;
-    let mut state = State::default();
+    let mut state = GuardState::default();
     let (root, kernel, stop) = (&context.root, &context.kernel, &context.stop);
     let bar = Bar::spinner(match args.dry_run {
         true => "scanning the processes",
@@ -202,7 +202,7 @@ impl Views for HttpViews {
     }
 }
 
-fn guard(args: &Args, context: &Context) -> Result<Status, Failure> {
+fn guard(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     context.need_live("guard")?;
     let host = context.host()?;
@@ -225,7 +225,7 @@ fn guard(args: &Args, context: &Context) -> Result<Status, Failure> {
         }
     });
     guard.run(&HttpViews)?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
 impl From<ConfigError> for Failure {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hugeleaf_host::process::{orders, read_run_settings};
+use hugeleaf_host::process::{folios, read_run_settings};
 use hugeleaf_host::{Host, Pid, Process, ReadDetail, SharedObject, read_all_processes};
 use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
 use hugeleaf_verdict::roles::{RoleState, judge_roles};
-use hugeleaf_verdict::why::{Account, account};
+use hugeleaf_verdict::why::{SegmentAccount, account};
 
-use crate::context::{Context, Failure, Several, Status, print_stderr};
+use crate::context::{Context, Failure, Several, CommandStatus, print_stderr};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
@@ -36,17 +36,17 @@ pub struct Args {
     watch: Option<Duration>,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let Some(pause) = args.watch else {
         scan_once(args, context)?;
-        return Ok(Status::Good);
+        return Ok(CommandStatus::Good);
     };
     context.need_live("mem --watch")?;
     context.stop_on_signals()?;
     loop {
         scan_once(args, context)?;
         if !context.kernel.wait(pause, &context.stop) {
-            return Ok(Status::Good);
+            return Ok(CommandStatus::Good);
         }
     }
 }
@@ -91,7 +91,7 @@ fn scan_once(args: &Args, context: &Context) -> Result<(), Failure> {
 }
 
 /// Judges a process's ranges, and its roles if `run` started it.
-fn judge(host: &Host, process: &Process, wants_verdicts: bool) -> (Vec<Account>, Vec<RoleState>) {
+fn judge(host: &Host, process: &Process, wants_verdicts: bool) -> (Vec<SegmentAccount>, Vec<RoleState>) {
     let settings = process.run.known();
     let accounts = match wants_verdicts || settings.is_some() {
         true => account(host, process, &process.pid.to_string()),
@@ -123,7 +123,7 @@ fn read(
     }
     if args.orders {
         for process in &mut processes {
-            orders::split_by_folio(&context.root, host, process)?;
+            folios::split_by_folio(&context.root, host, process)?;
         }
     }
     Ok((processes, Vec::new()))

@@ -8,7 +8,7 @@ use hugeleaf_proof::write_whole;
 use hugeleaf_report::guard::metrics;
 use hugeleaf_report::metrics::text;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub struct Args {
     textfile: Option<PathBuf>,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let bar = Bar::spinner("scanning the processes");
     let asked = || ask_status(&Places::default().socket()).ok();
     let status = match context.root.is_live().then(asked).flatten() {
@@ -41,5 +41,5 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             Failure::missing(e.to_string(), "name a file in an existing, writable folder")
         })?,
     }
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }

@@ -11,13 +11,13 @@ use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_plan::current_state::{in_force, servers_here};
 use hugeleaf_plan::host::{inspect, mount_point};
-use hugeleaf_plan::{Facts, GRUB, Mount, Plan, PlanOptions, keep, build_plan, parse, steps, tighten, write};
+use hugeleaf_plan::{PlanFacts, GRUB, Mount, Plan, PlanOptions, keep, build_plan, parse, steps, tighten, write};
 use hugeleaf_report::plan::Planned;
 use hugeleaf_sys::{Errno, Existing, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
 use hugeleaf_verdict::check::wants;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 use crate::progress::Bar;
 pub use flags::Args;
 
@@ -27,7 +27,7 @@ impl From<hugeleaf_units::Failure> for Failure {
     }
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     // --tighten has a bar of its own.
     let bar = (!args.tighten).then(|| Bar::spinner("querying the services"));
     let host = context.host_and_leftovers()?;
@@ -42,7 +42,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         true => Vec::new(),
         false => read_services(&context.root, &context.kernel, &host).services,
     };
-    let facts = Facts {
+    let facts = PlanFacts {
         in_force: &in_force,
         found: &found,
         wants: &wants(&host, &servers_here(&context.root)),

@@ -16,7 +16,7 @@ use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::predict::{MODEL, ReadLatency, predict, working_set};
 
-use crate::context::{Context, Failure, Several, Status};
+use crate::context::{Context, Failure, Several, CommandStatus};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub struct Args {
     chase: Option<PathBuf>,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("predict")?;
     let host = context.host()?;
     let pids = context.targets(std::slice::from_ref(&args.target), Several::All)?;

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use hugeleaf_host::TargetError;
 use hugeleaf_mover::{
-    DemoteOptions, Outcome, Pace, Part, Percent, PreconditionError, Progress, PromoteOptions,
+    DemoteOptions, Outcome, Pace, BytesByReason, Percent, PreconditionError, Progress, PromoteOptions,
     demote, promote,
 };
-use hugeleaf_report::promote::{ALL, Commands, Direction, Request, Scheduler, json, page};
+use hugeleaf_report::promote::{ALL, Commands, Direction, PromoteRequest, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;
 
-use crate::context::{Context, Failure, Several, Status};
-use crate::progress::{Bar, Layout};
+use crate::context::{Context, Failure, Several, CommandStatus};
+use crate::progress::{Bar, BarLayout};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -86,7 +86,7 @@ impl Common {
     }
 }
 
-pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<Status, Failure> {
+pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<CommandStatus, Failure> {
     let options = PromoteOptions {
         pace: args.common.pace(),
         min_resident: args.min_resident,
@@ -105,7 +105,7 @@ pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<Status, Fail
     )
 }
 
-pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<Status, Failure> {
+pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<CommandStatus, Failure> {
     let options = DemoteOptions {
         pace: args.common.pace(),
         dry_run: args.common.dry_run,
@@ -122,14 +122,14 @@ pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<Status, Failur
     )
 }
 
-type Report<'a> = &'a mut dyn FnMut(&Progress<'_>);
+type ProgressSink<'a> = &'a mut dyn FnMut(&Progress<'_>);
 
 fn run(
     common: &Common,
     context: &Context,
     direction: Direction,
-    change: impl FnOnce(&hugeleaf_host::Host, &[Pid], Report<'_>) -> Result<Outcome, PreconditionError>,
-) -> Result<Status, Failure> {
+    change: impl FnOnce(&hugeleaf_host::Host, &[Pid], ProgressSink<'_>) -> Result<Outcome, PreconditionError>,
+) -> Result<CommandStatus, Failure> {
     context.need_live(direction.verb())?;
     let several = match common.all || common.dry_run {
         true => Several::All,
@@ -143,20 +143,20 @@ fn run(
     };
     let host = context.host()?;
     context.stop_on_signals()?;
-    let bar = Bar::new(Layout::Bytes, 0);
+    let bar = Bar::new(BarLayout::Bytes, 0);
     let mut one_way = None;
     let outcome = change(&host, &pids, &mut |progress| {
         if progress.one_way != one_way && !common.dry_run {
             one_way = progress.one_way;
-            bar.note(&one_way.map_or_else(String::new, Part::one_way_in_words));
+            bar.note(&one_way.map_or_else(String::new, BytesByReason::one_way_in_words));
         }
         show(&bar, progress);
     });
     drop(bar);
     let outcome = outcome?;
     let host = context.with_wants(host);
-    let commands = Commands::of(&host, own_path(), scheduler(context));
-    let request = Request {
+    let commands = Commands::new(&host, own_path(), scheduler(context));
+    let request = PromoteRequest {
         direction,
         targets: &targets,
         pace: common.pace(),

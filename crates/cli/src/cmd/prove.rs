@@ -11,15 +11,15 @@ use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::stats::{LogInterval, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{
-    Arm, Design, Event, Keep, LiveSubject, Metric, MetricError, Settings, Subject, SubjectError,
+    Arm, Design, ExperimentEvent, Keep, LiveSubject, Metric, MetricError, ExperimentSettings, Subject, SubjectError,
     Verdict, circumstances, run as experiment,
 };
-use hugeleaf_report::page::{Cell, Note, Page, View, counted};
+use hugeleaf_report::page::{Cell, Note, Page, TextOptions, counted};
 use hugeleaf_report::prove::{page, whole_page};
 
 use super::bench::save;
-use crate::context::{Context, Failure, Several, Status};
-use crate::progress::{Bar, Layout, time_left};
+use crate::context::{Context, Failure, Several, CommandStatus};
+use crate::progress::{Bar, BarLayout, time_left};
 use hugeleaf_units::parse_time;
 
 /// Maximum default hold time, in which a server's caches can fill.
@@ -40,7 +40,7 @@ fn metrics() -> String {
     let rows = rows.map(|(form, help)| (form.to_owned(), Cell::from(help.replace('`', ""))));
     let mut help = Page::default();
     help.section("Metrics:", vec![rows.collect::<Vec<_>>().into()]);
-    help.text(View::plain(100))
+    help.text(TextOptions::plain(100))
 }
 
 #[derive(Debug, clap::Args)]
@@ -163,7 +163,7 @@ fn parse_pairs(text: &str) -> Result<usize, String> {
     }
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("prove")?;
     let spec: MetricSpec = (args.metric.parse()).map_err(|e: metric::SpecError| {
         Failure::usage(
@@ -192,7 +192,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     context.stop_on_all_signals()?;
     let command: Vec<String> = std::env::args().collect();
     let circumstances = circumstances(&context.root, &host, &command);
-    let bar = Bar::new(Layout::Pairs, 1);
+    let bar = Bar::new(BarLayout::Pairs, 1);
     let mut course = Course::default();
     let result = experiment(
         &mut subject,
@@ -215,13 +215,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok((result.verdict == Verdict::Faster).into())
 }
 
-fn settings(args: &Args) -> Settings {
-    let defaults = Settings::default();
+fn settings(args: &Args) -> ExperimentSettings {
+    let defaults = ExperimentSettings::default();
     let mut rule = defaults.rule;
     rule.confidence = args.confidence.0;
     rule.until = (1.0 + args.until.0).ln();
     rule.fixed_pairs = args.pairs;
-    Settings {
+    ExperimentSettings {
         interval: args.interval,
         settle: args.settle,
         hold: args.hold.unwrap_or_else(|| default_hold(args)),
@@ -256,7 +256,7 @@ fn dry_run(
     subject: &mut dyn Subject,
     metric: &mut Metric,
     stop: &AtomicBool,
-) -> Result<Status, Failure> {
+) -> Result<CommandStatus, Failure> {
     let prepared = subject.prepare().map_err(ProveError::from)?;
     metric.read(stop)?;
     let design = match design(&prepared, &settings(args))? {
@@ -278,7 +278,7 @@ fn dry_run(
     let mut page = Page::new("hugeleaf prove --dry-run", would);
     page.add(notes.collect::<Vec<_>>());
     Context::show(&page, Context::view(true))?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
 impl From<MetricError> for Failure {
@@ -313,10 +313,10 @@ struct Course {
 }
 
 impl Course {
-    fn show(&mut self, bar: &Bar, event: &Event<'_>) {
+    fn show(&mut self, bar: &Bar, event: &ExperimentEvent<'_>) {
         match event {
-            Event::Note(text) => return bar.note(text),
-            Event::Rejected(r) => return bar.print_above(&format!("discarded: {}", r.reason)),
+            ExperimentEvent::Note(text) => return bar.note(text),
+            ExperimentEvent::Rejected(r) => return bar.print_above(&format!("discarded: {}", r.reason)),
             event => self.take(event),
         }
         if !self.limit.is_zero() {
@@ -326,13 +326,13 @@ impl Course {
         bar.set_message(&self.line());
     }
 
-    fn take(&mut self, event: &Event<'_>) {
+    fn take(&mut self, event: &ExperimentEvent<'_>) {
         match event {
-            Event::Moving(arm) => {
+            ExperimentEvent::Moving(arm) => {
                 self.is_holding = false;
                 self.doing = format!("switching to {} pages", pages(*arm));
             }
-            Event::Measuring {
+            ExperimentEvent::Measuring {
                 arm,
                 pairs,
                 elapsed,
@@ -344,7 +344,7 @@ impl Course {
                     self.doing = format!("measuring {} pages", pages(*arm));
                 }
             }
-            Event::Paired {
+            ExperimentEvent::Paired {
                 pairs,
                 interval,
                 elapsed,
@@ -352,13 +352,13 @@ impl Course {
                 (self.pairs, self.elapsed) = (*pairs, *elapsed);
                 self.interval = interval.or(self.interval);
             }
-            Event::Holding { arm, time } => {
+            ExperimentEvent::Holding { arm, time } => {
                 self.is_holding = true;
                 let seconds = time.as_secs();
                 self.doing = format!("holding {} pages for {seconds} s", pages(*arm));
             }
-            Event::Restoring => self.doing = "restoring the memory".to_owned(),
-            Event::Note(_) | Event::Rejected(_) => {}
+            ExperimentEvent::Restoring => self.doing = "restoring the memory".to_owned(),
+            ExperimentEvent::Note(_) | ExperimentEvent::Rejected(_) => {}
         }
     }
 
@@ -389,34 +389,34 @@ const fn pages(arm: Arm) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_proof::stats::Method;
+    use hugeleaf_proof::stats::StatisticalTest;
 
     #[test]
     fn the_estimate_and_the_time_left_stay_while_it_measures() {
         let seconds = Duration::from_secs;
         let mut course = Course::default();
-        let mut after = |event: Event<'_>| {
+        let mut after = |event: ExperimentEvent<'_>| {
             course.take(&event);
             course.line()
         };
-        let measuring = |arm, pairs, at| Event::Measuring {
+        let measuring = |arm, pairs, at| ExperimentEvent::Measuring {
             arm,
             pairs,
             elapsed: seconds(at),
             limit: seconds(180),
         };
-        assert_eq!(after(Event::Moving(Arm::Base)), "switching to base pages");
+        assert_eq!(after(ExperimentEvent::Moving(Arm::Base)), "switching to base pages");
         assert_eq!(
             after(measuring(Arm::Base, 0, 1)),
             "measuring base pages, 2 min 59 s left"
         );
-        let paired = Event::Paired {
+        let paired = ExperimentEvent::Paired {
             pairs: 12,
             interval: Some(LogInterval {
                 center: 1.11_f64.ln(),
                 low: 1.07_f64.ln(),
                 high: 1.16_f64.ln(),
-                method: Method::SignedRank,
+                method: StatisticalTest::SignedRank,
             }),
             elapsed: seconds(78),
         };
@@ -426,13 +426,13 @@ mod tests {
             after(measuring(Arm::Large, 12, 80)),
             format!("{estimate}, measuring huge pages, 1 min 40 s left")
         );
-        let without = Event::Paired {
+        let without = ExperimentEvent::Paired {
             pairs: 13,
             interval: None,
             elapsed: seconds(182),
         };
         assert!(after(without).starts_with("13 pairs, +11 % [7, 16 %]"));
-        let holding = Event::Holding {
+        let holding = ExperimentEvent::Holding {
             arm: Arm::Large,
             time: seconds(40),
         };

@@ -14,14 +14,14 @@ use hugeleaf_launcher::{
     variables,
 };
 use hugeleaf_proof::{circumstances, write_whole};
-use hugeleaf_report::page::View;
+use hugeleaf_report::page::TextOptions;
 use hugeleaf_report::run::{Exit, RunReport, RunSettings, hidden_sqlite_line};
 use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
-use hugeleaf_sys::{Draft, ChildExit, Existing, Pid, ChildProgram, end_by, own_pid};
+use hugeleaf_sys::{StagedFile, ChildExit, Existing, Pid, ChildProgram, end_by, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageKind, Rung};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::run::ldr_cntrl::{Mapped, translate};
-use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, ResolvedPolicy, Want, resolve};
+use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, ResolvedPolicy, PagePolicy, resolve};
 
 use crate::context::{Context, Failure, print_stderr};
 
@@ -70,16 +70,16 @@ pub struct Args {
     /// Pages for private memory (data, BSS, heap and the rest): a ladder, auto or base [default:
     /// auto]
     #[arg(long, value_name = "LADDER")]
-    data: Option<Want>,
+    data: Option<PagePolicy>,
     /// Pages for shared memory: SysV, POSIX, memfd, shared anonymous [default: auto]
     #[arg(long, value_name = "LADDER")]
-    shm: Option<Want>,
+    shm: Option<PagePolicy>,
     /// Pages for the initial stack and thread stacks [default: auto]
     #[arg(long, value_name = "LADDER")]
-    stack: Option<Want>,
+    stack: Option<PagePolicy>,
     /// Pages for the program's code [default: unchanged]
     #[arg(long, value_name = "LADDER")]
-    text: Option<Want>,
+    text: Option<PagePolicy>,
     /// Allocate this much for data before the program runs
     #[arg(long, value_name = "BYTES")]
     reserve: Option<Bytes>,
@@ -139,7 +139,7 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
         return dry_run(args, context, settled, obstacle);
     }
     // The width is fixed so that logs and terminals show the same text.
-    print_stderr(&mapping(&mapped, &typed(args)).text(View::plain(100)));
+    print_stderr(&mapping(&mapped, &typed(args)).text(TextOptions::plain(100)));
     print_stderr(&missing_line(&settled.missing).unwrap_or_default());
     if let Some(program) = hidden_sqlite {
         print_stderr(&format!("{}\n", hidden_sqlite_line(&program.path)));
@@ -229,7 +229,7 @@ fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
     Ok((policy, mapped))
 }
 
-fn typed(args: &Args) -> Vec<(RunRole, Want)> {
+fn typed(args: &Args) -> Vec<(RunRole, PagePolicy)> {
     [
         (RunRole::Data, &args.data),
         (RunRole::Shm, &args.shm),
@@ -336,7 +336,7 @@ fn sqlite(args: &Args, settled: &ResolvedPolicy, is_dry: bool) -> Result<Option<
     Ok(Some(SqliteCache {
         library: place(&SQLITE, is_dry)?,
         size,
-        ladder: Ladder::of(rungs, is_mandatory),
+        ladder: Ladder::new(rungs, is_mandatory),
     }))
 }
 
@@ -361,7 +361,7 @@ fn start_and_watch(
     let file = args.report.as_deref().unwrap_or(Path::new("-"));
     // The program may run for hours, so an unwritable file must fail first.
     if file != Path::new("-") {
-        let draft = Draft::begin(file, Existing::Replaced);
+        let draft = StagedFile::begin(file, Existing::Replaced);
         draft.map_err(|e| cannot_write(&format!("{}: {}", file.display(), e.reason())))?;
     }
     let host = hugeleaf_host::read_memory_facts(&context.root, &context.kernel)?;
@@ -416,7 +416,7 @@ fn start_and_watch(
 
 fn write(file: &Path, report: &RunReport) -> Result<(), Failure> {
     if file == Path::new("-") {
-        print_stderr(&report.page().text(View::plain(Context::width())));
+        print_stderr(&report.page().text(TextOptions::plain(Context::width())));
         return Ok(());
     }
     write_whole(file, &report.json()).map_err(|error| cannot_write(&error.to_string()))

@@ -7,14 +7,14 @@ use hugeleaf_report::status::{status, status_json};
 use hugeleaf_verdict::check::wants;
 use hugeleaf_verdict::findings::{findings, without_contradicting_wants};
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {}
 
 /// Runs the command. Findings are the answer, not a failure.
-pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(_args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let bar = Bar::spinner("reading the host");
     let mut host = context.host_and_leftovers()?;
     host.owners = read_owners(&context.root).or_default();
@@ -27,5 +27,5 @@ pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
         || status_json(&host, &findings),
         || status(&host, &findings),
     )?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }

@@ -7,10 +7,10 @@ use hugeleaf_guard::Places;
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::Commands;
 use hugeleaf_sys::Kernel;
-use hugeleaf_top::{Config, Settings, Tools, TopError};
+use hugeleaf_top::{AppConfig, TopSettings, Tools, TopError};
 
 use crate::cmd::promote::{own_path, scheduler};
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -43,7 +43,7 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: Args, context: &Context) -> Result<CommandStatus, Failure> {
     if context.json {
         return Err(Failure::usage(
             "top draws a screen and has no JSON",
@@ -57,10 +57,10 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
         (None, true, true) => "--read-only was given: nothing is promoted or demoted",
         (None, true, false) => "",
     };
-    let commands = Commands::of(&host, own_path(), scheduler(context));
+    let commands = Commands::new(&host, own_path(), scheduler(context));
     let is_live = context.root.is_live();
     let socket = || args.socket.unwrap_or_else(|| Places::default().socket());
-    let settings = Settings {
+    let settings = TopSettings {
         tools: Tools {
             root: context.root.clone(),
             kernel: Arc::new(Kernel::new()),
@@ -70,7 +70,7 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
             explain_process: |error| Failure::from(TargetError::from(error)).lines,
             commands: commands.clone(),
         },
-        config: Config {
+        config: AppConfig {
             can_move: why_not.is_empty(),
             why_not,
             colour: Context::view(false).colour,
@@ -80,7 +80,7 @@ pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
         replay: args.replay,
     };
     hugeleaf_top::run(settings)?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
 impl From<TopError> for Failure {

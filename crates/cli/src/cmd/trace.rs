@@ -9,16 +9,16 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_report::trace::{TraceView, json};
 use hugeleaf_sys::Pid;
-use hugeleaf_trace::model::{Ending, SourceState, TracedTarget};
+use hugeleaf_trace::model::{TraceEnd, SourceState, TracedTarget};
 use hugeleaf_trace::{
-    CollectError, Options, Progress, Trace, TraceFileError, check_writable, collect, ring_memory,
+    CollectError, CollectOptions, CollectStage, Trace, TraceFileError, check_writable, collect, ring_memory,
     write_trace,
 };
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::trace::findings;
 
-use crate::context::{Context, Failure, Several, Status, print_stderr};
-use crate::progress::{Bar, Layout};
+use crate::context::{Context, Failure, Several, CommandStatus, print_stderr};
+use crate::progress::{Bar, BarLayout};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -37,7 +37,7 @@ not changed."
 )]
 pub struct Args {
     #[command(subcommand)]
-    command: Option<View>,
+    command: Option<TraceCommand>,
     /// Processes to show separately: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET")]
     target: Option<String>,
@@ -66,7 +66,7 @@ pub struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum View {
+enum TraceCommand {
     /// Show a trace as text, JSON or an HTML page, with findings
     Show(show::Args),
     /// Show two traces side by side, before and after
@@ -83,15 +83,15 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     match &args.command {
-        Some(View::Show(args)) => show::run(args, context),
-        Some(View::Diff(args)) => diff::run(args, context),
+        Some(TraceCommand::Show(args)) => show::run(args, context),
+        Some(TraceCommand::Diff(args)) => diff::run(args, context),
         None => record(args, context),
     }
 }
 
-fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
+fn record(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("trace")?;
     let target = args
         .target
@@ -106,7 +106,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
         .transpose()?;
     let output = args.output.clone().unwrap_or_else(default_path);
     check_writable(&output)?;
-    let options = Options {
+    let options = CollectOptions {
         time: args.time,
         rate: args.rate,
         buffer: args.buffer,
@@ -118,7 +118,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     context.stop_on_signals()?;
-    let bar = Bar::new(Layout::Percent, millis(args.time));
+    let bar = Bar::new(BarLayout::Percent, millis(args.time));
     let trace = collect(
         &context.root,
         &context.kernel,
@@ -137,7 +137,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
     let view = Context::view(false);
     context.answer(view, || json(&shown, None), || shown.screen())?;
     say(&trace, &output, Bytes(size));
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
 /// Prints warnings and the file's name to stderr, in addition to the screen.
@@ -157,12 +157,12 @@ fn say(trace: &Trace, output: &Path, size: Bytes) {
         }
     }
     match trace.ending {
-        Ending::Done => {}
-        Ending::Interrupted => print_stderr(&format!(
+        TraceEnd::Done => {}
+        TraceEnd::Interrupted => print_stderr(&format!(
             "hugeleaf: ended early, after {:.1} of {:.1} s",
             trace.seconds, trace.asked_seconds
         )),
-        Ending::TargetEnded => {
+        TraceEnd::TargetEnded => {
             print_stderr(&format!(
                 "hugeleaf: the target ended after {:.1} s",
                 trace.seconds
@@ -196,16 +196,16 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn show_progress(bar: &Bar, progress: Progress) {
+fn show_progress(bar: &Bar, progress: CollectStage) {
     match progress {
-        Progress::Before => bar.set_message("reading memory"),
-        Progress::At(seconds) => {
+        CollectStage::Before => bar.set_message("reading memory"),
+        CollectStage::At(seconds) => {
             bar.set_position(millis(
                 Duration::try_from_secs_f64(seconds).unwrap_or_default(),
             ));
             bar.set_message("tracing; Ctrl-C stops it and keeps the trace");
         }
-        Progress::After => bar.set_message("reading memory again"),
-        Progress::Names => bar.set_message("looking up functions"),
+        CollectStage::After => bar.set_message("reading memory again"),
+        CollectStage::Names => bar.set_message("looking up functions"),
     }
 }

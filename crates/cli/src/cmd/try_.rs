@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use hugeleaf_host::{Fact, Host, ReadDetail, TargetError, read_owners, read_process};
 use hugeleaf_proof::stats::percent;
-use hugeleaf_proof::{Ending, Event, embedded, write_whole};
-use hugeleaf_report::page::View;
+use hugeleaf_proof::{ExperimentEnd, ExperimentEvent, embedded, write_whole};
+use hugeleaf_report::page::TextOptions;
 use hugeleaf_report::prove::whole_page;
 use hugeleaf_report::try_::{Try, json, page};
-use hugeleaf_sys::{Draft, Existing};
+use hugeleaf_sys::{StagedFile, Existing};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
 use hugeleaf_verdict::why::account;
-use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, default_cache};
+use hugeleaf_workload::{ChildError, Oltp, ChildCommand, Progress, WorkloadSettings, Stage, default_cache};
 
-use crate::context::{Context, Failure, Status, print_stderr};
-use crate::progress::{Bar, Layout};
+use crate::context::{Context, Failure, CommandStatus, print_stderr};
+use crate::progress::{Bar, BarLayout};
 
 /// Seed of the rows and the drawn keys; the same in every `try`.
 const SEED: u64 = 1;
@@ -51,12 +51,12 @@ pub struct Args {
     html: PathBuf,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("try")?;
     let began = context.kernel.now();
     let settings = settings(args, context, &context.host()?)?;
     // An unwritable file must fail before minutes are spent on the experiment.
-    Draft::begin(&args.html, Existing::Replaced)
+    StagedFile::begin(&args.html, Existing::Replaced)
         .map_err(|e| cannot_write(&args.html, &e.reason()))?;
     context.stop_on_signals()?;
     let mut steps = Steps::new(5);
@@ -87,7 +87,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         &context.stop,
     )
     .map_err(|e| Failure::missing(format!("try: {e}"), e.next()))?;
-    if result.experiment.ending == Ending::Interrupted {
+    if result.experiment.ending == ExperimentEnd::Interrupted {
         return Err(Failure::no("try: stopped on request", "hugeleaf try"));
     }
     steps.clear();
@@ -106,20 +106,20 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         html: &args.html.display().to_string(),
         seconds: (context.kernel.now() - began).as_secs_f64(),
     };
-    let view = View {
+    let view = TextOptions {
         width: Context::width().min(WIDEST),
         ..Context::view(true)
     };
     context.answer(view, || json(&it, SEED), || page(&it))?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
-fn show(steps: &Steps, event: &Event<'_>) {
+fn show(steps: &Steps, event: &ExperimentEvent<'_>) {
     match event {
-        Event::Measuring { pairs, elapsed, .. } => {
+        ExperimentEvent::Measuring { pairs, elapsed, .. } => {
             steps.at(elapsed.as_secs(), &format!("{pairs} pairs"));
         }
-        Event::Paired {
+        ExperimentEvent::Paired {
             pairs,
             interval,
             elapsed,
@@ -142,7 +142,7 @@ fn cannot_write(path: &Path, reason: &str) -> Failure {
 }
 
 /// Returns settings of a database that fits this host.
-fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Failure> {
+fn settings(args: &Args, context: &Context, host: &Host) -> Result<WorkloadSettings, Failure> {
     let Some(align) = host.pmd_page.get() else {
         return Err(Failure::missing(
             "try: this kernel has no transparent huge pages",
@@ -179,15 +179,15 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Fai
             format!("hugeleaf try --cache {}", default_cache(available)),
         ));
     }
-    Ok(Settings {
+    Ok(WorkloadSettings {
         cache,
         align,
         seed: SEED,
     })
 }
 
-fn start(settings: Settings, context: &Context, steps: &mut Steps) -> Result<Oltp, Failure> {
-    let program = Program {
+fn start(settings: WorkloadSettings, context: &Context, steps: &mut Steps) -> Result<Oltp, Failure> {
+    let program = ChildCommand {
         path: context.root.path("proc/self/exe"),
         arguments: vec!["workload".into(), "oltp".into()],
     };
@@ -257,7 +257,7 @@ impl Steps {
         self.clear();
         self.number += 1;
         let step = format!("[{}/{}] {what}", self.number, self.of);
-        let bar = Bar::new(Layout::Step, total);
+        let bar = Bar::new(BarLayout::Step, total);
         bar.set_prefix(&step);
         if !bar.is_drawn() {
             print_stderr(&step);

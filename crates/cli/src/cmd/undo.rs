@@ -1,11 +1,11 @@
 //! Implements `hugeleaf undo`.
 
 use hugeleaf_host::Fact;
-use hugeleaf_plan::host::{ChangeContext, HostError, State, UndoOptions, Which, applied, undo};
+use hugeleaf_plan::host::{ChangeContext, HostError, StepState, UndoOptions, Which, applied, undo};
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 
 use super::apply::refusal;
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub struct Args {
     dry_run: bool,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let view = Context::view(false);
     if args.list {
         let all = match applied(&context.root) {
@@ -48,7 +48,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             Fact::Unreadable(error) => return Err(refusal(HostError::Journal(error), "undo", "")),
         };
         context.answer(view, || list_json(&all), || undo_list(&all))?;
-        return Ok(Status::Good);
+        return Ok(CommandStatus::Good);
     }
     if !args.dry_run {
         context.need_live("undo")?;
@@ -79,7 +79,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         || hugeleaf_report::apply::undo(&outcomes, args.dry_run),
     )?;
     let steps = || outcomes.iter().flat_map(|one| &one.steps);
-    if let Some(failed) = steps().find(|step| step.state == State::Failed) {
+    if let Some(failed) = steps().find(|step| step.state == StepState::Failed) {
         let why = failed.note.as_deref().unwrap_or("failed");
         return Err(Failure::missing(
             format!("undo: {}: {why}", failed.id),

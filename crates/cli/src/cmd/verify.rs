@@ -7,7 +7,7 @@ use hugeleaf_plan::current_state::verify;
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
 use hugeleaf_sys::Existing;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 use crate::progress::Bar;
 use hugeleaf_units::parse_time;
 
@@ -34,7 +34,7 @@ pub struct Args {
     prometheus: Option<PathBuf>,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     if args.prometheus.is_some() && context.json {
         return Err(Failure::usage(
             "verify: --json and --prometheus cannot be combined",

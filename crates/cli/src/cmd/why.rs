@@ -4,9 +4,9 @@ use hugeleaf_host::{Process, ReadDetail};
 use hugeleaf_report::why::Why;
 use hugeleaf_sys::Pid;
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::why::{Account, account};
+use hugeleaf_verdict::why::{SegmentAccount, account};
 
-use crate::context::{Context, Failure, Several, Status};
+use crate::context::{Context, Failure, Several, CommandStatus};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
@@ -33,17 +33,17 @@ pub struct Args {
     all: bool,
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let bar = Bar::spinner("reading the memory of the processes");
     let host = context.with_wants(context.host()?);
     let pids = context.targets(&args.targets, Several::All)?;
     let (processes, unread) = context.read_targets(&host, &pids, ReadDetail::Pages)?;
-    let accounts: Vec<Vec<Account>> = processes
+    let accounts: Vec<Vec<SegmentAccount>> = processes
         .iter()
         .map(|p| account(&host, p, &name_in_commands(args, &pids, p)))
         .collect();
     drop(bar);
-    let judged: Vec<(&Process, &[Account])> = processes
+    let judged: Vec<(&Process, &[SegmentAccount])> = processes
         .iter()
         .zip(&accounts)
         .map(|(p, a)| (p, a.as_slice()))

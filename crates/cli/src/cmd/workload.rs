@@ -1,7 +1,7 @@
 //! Implements `hugeleaf workload oltp`, which `try` starts and controls. It is not for interactive
 //! use.
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -18,7 +18,7 @@ enum Name {
 }
 
 /// Runs the workload until the parent exits. Its settings arrive on standard input.
-pub fn run(args: &Args, _context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, _context: &Context) -> Result<CommandStatus, Failure> {
     match args.name {
         Name::Oltp => {
             let Err(error) = hugeleaf_workload::serve();

@@ -10,19 +10,19 @@ use tempfile::TempDir;
 use super::namespace::Namespace;
 use crate::common::{good, not_run, refused};
 use hugeleaf_testkit::postgresql;
-use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
+use hugeleaf_testkit::server::{ServerAccount, Server, as_account, folder_for};
 
 /// A PostgreSQL cluster that requires huge pages. Its settings are in a file that the main one
 /// includes, as in Debian.
 struct Cluster {
     bin: PathBuf,
-    account: Account,
+    account: ServerAccount,
     home: TempDir,
 }
 
 impl Cluster {
     fn new(bin: &Path) -> Cluster {
-        let account = Account::first_of(&["postgres", "nobody"]);
+        let account = ServerAccount::first_of(&["postgres", "nobody"]);
         let home = folder_for(account);
         postgresql::init(bin, account, home.path());
         let cluster = Cluster {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::kit::{Guarding, Place, Worker, can_run, free_port, rule};
-use crate::common::{Running, good, not_run, wait_until};
+use crate::common::{ChildGuard, good, not_run, wait_until};
 
 /// The key of an element in WebDriver's answers (W3C WebDriver, 12.1).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -15,7 +15,7 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// A headless browser with its driver.
 struct Browser {
     session: String,
-    _driver: Running,
+    _driver: ChildGuard,
     _profile: tempfile::TempDir,
 }
 
@@ -38,7 +38,7 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        let driver = Running(child);
+        let driver = ChildGuard(child);
         let address = format!("http://127.0.0.1:{port}");
         let profile = tempfile::tempdir().unwrap();
         let mut args: Vec<String> = [

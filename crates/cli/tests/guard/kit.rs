@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
-use crate::common::{Running, is_root, not_run, wait_until, works};
+use crate::common::{ChildGuard, is_root, not_run, wait_until, works};
 use hugeleaf_testkit::host::{self, ExclusiveHost, HostAccess};
 
 /// Returns the host with unchanged knobs, if other processes' memory can be promoted here.
@@ -136,7 +136,7 @@ impl Drop for Mounted {
 
 /// A program that the guard may watch.
 pub struct Worker {
-    child: Running,
+    child: ChildGuard,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -160,7 +160,7 @@ impl Worker {
             .unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut worker = Worker {
-            child: Running(child),
+            child: ChildGuard(child),
             input,
             output: BufReader::new(output),
         };
@@ -228,7 +228,7 @@ impl Worker {
 /// A running guard.
 pub struct Guarding<'a> {
     place: &'a Place,
-    child: Running,
+    child: ChildGuard,
 }
 
 impl<'a> Guarding<'a> {
@@ -252,7 +252,7 @@ impl<'a> Guarding<'a> {
     pub fn of(place: &'a Place, child: Child) -> Guarding<'a> {
         let guard = Guarding {
             place,
-            child: Running(child),
+            child: ChildGuard(child),
         };
         wait_until("the guard answers", || {
             guard.try_status().is_some_and(|s| s["cost"]["scans"] != 0)
@@ -275,7 +275,7 @@ impl<'a> Guarding<'a> {
             .unwrap();
         Guarding {
             place,
-            child: Running(child),
+            child: ChildGuard(child),
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Seen, all_commands, fifo, give, ground, hostile, watched, words};
 use hugeleaf_testkit::size;
 
-use crate::common::{NOBODY, Running};
+use crate::common::{NOBODY, ChildGuard};
 
 /// Creates a server's folder, with a configuration made by `make`.
 fn server(top: &Path, name: &str, make: impl Fn(&Path)) -> PathBuf {
@@ -89,7 +89,7 @@ fn servers(top: &Path) -> Vec<PathBuf> {
 }
 
 /// Starts in each folder a process that poses as its server.
-fn running(program: &Path, folders: &[PathBuf]) -> Vec<Running> {
+fn running(program: &Path, folders: &[PathBuf]) -> Vec<ChildGuard> {
     let start = |folder: &PathBuf| {
         let mut what = vec!["postgres"];
         if folder.ends_with("swapped") {
@@ -150,7 +150,7 @@ fn what_runs_for_an_answer_is_the_users_and_ends() {
     assert!(compiled.unwrap().success());
     give(&asked);
     let _other = hostile(&program, dir.path(), &words(&["x", "memory", "1"]));
-    let servers: Vec<Running> = (0..5).map(|_| hostile(&asked, dir.path(), &[])).collect();
+    let servers: Vec<ChildGuard> = (0..5).map(|_| hostile(&asked, dir.path(), &[])).collect();
     let plan = watched(dir.path(), &words(&["plan", &servers[0].pid()]));
     let verify = watched(dir.path(), &words(&["verify"]));
     // All five would hang, so a command queries only one program per user.

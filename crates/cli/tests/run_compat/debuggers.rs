@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use super::under::{Mode, UNDER, can_run, program};
-use crate::common::{Running, not_run, stderr, stdout};
+use crate::common::{ChildGuard, not_run, stderr, stdout};
 
 #[test]
 fn a_core_dump_holds_all_memory() {
@@ -68,7 +68,7 @@ fn a_debugger_attaches_and_goes_on() {
             .arg("100")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut child = Running(command.spawn().unwrap());
+        let mut child = ChildGuard(command.spawn().unwrap());
         let mut to = child.0.stdin.take().unwrap();
         let mut from = BufReader::new(child.0.stdout.take().unwrap());
         let mut line = String::new();
@@ -80,7 +80,7 @@ fn a_debugger_attaches_and_goes_on() {
             .args(&words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        let mut debugger = Running(debugger.spawn().unwrap());
+        let mut debugger = ChildGuard(debugger.spawn().unwrap());
         let mut said = BufReader::new(debugger.0.stdout.take().unwrap());
         let mut running = String::new();
         said.read_line(&mut running).unwrap();
@@ -96,7 +96,7 @@ fn a_debugger_attaches_and_goes_on() {
 
 /// Checks that gdb can call a function in an unrelated program. That of Debian 12 cannot if the CPU has more registers than it knows.
 fn gdb_calls_functions() -> Result<(), String> {
-    let child = Running(Command::new("sleep").arg("60").spawn().unwrap());
+    let child = ChildGuard(Command::new("sleep").arg("60").spawn().unwrap());
     let output = Command::new("gdb")
         .args(["-nx", "-batch", "-p", &child.pid()])
         .args(["-ex", "print (int)getpid()", "-ex", "detach"])
@@ -131,7 +131,7 @@ fn gdb_attaches() {
             .args(["150", "pause"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut child = Running(command.spawn().unwrap());
+        let mut child = ChildGuard(command.spawn().unwrap());
         let mut from = BufReader::new(child.0.stdout.take().unwrap());
         let mut line = String::new();
         while line != "ready\n" {

@@ -9,21 +9,21 @@ use super::under::{Mode, UNDER};
 use crate::common::{stderr, stdout};
 use hugeleaf_testkit::left_to_all;
 use hugeleaf_testkit::postgresql as installed;
-use hugeleaf_testkit::server::{Account, Server, folder_for};
+use hugeleaf_testkit::server::{ServerAccount, Server, folder_for};
 use hugeleaf_testkit::until as wait_until;
 
 struct Bench<'a> {
     public: &'a Public,
     way: Mode,
     bin: &'a Path,
-    account: Account,
+    account: ServerAccount,
     server: Server,
 }
 
 impl<'a> Bench<'a> {
     /// Creates a cluster with initdb and starts a server on it, both in this mode.
     fn start(public: &'a Public, way: Mode, bin: &'a Path) -> Bench<'a> {
-        let account = Account::first_of(&["postgres", "nobody"]);
+        let account = ServerAccount::first_of(&["postgres", "nobody"]);
         let folder = folder_for(account);
         let data = folder.path().join("data");
         let mut initdb = public.command(way, account, &bin.join("initdb"), folder.path());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::redis::{Address, Connection};
+use hugeleaf_ask::redis::{RedisAddress, RedisConnection};
 use hugeleaf_sys::Deadline;
 use rustix::process::Signal;
 
@@ -14,7 +14,7 @@ use super::servers::{Public, can_start};
 use super::under::{Mode, UNDER};
 use hugeleaf_testkit::facts::{pss_kb, tree};
 use hugeleaf_testkit::redis_server;
-use hugeleaf_testkit::server::{Account, Server, folder_for};
+use hugeleaf_testkit::server::{ServerAccount, Server, folder_for};
 
 /// Time limit of a command.
 const TIME: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ struct Redis {
 
 impl Redis {
     fn start(public: &Public, way: Mode, program: &Path, dump: Option<&Path>) -> Redis {
-        let account = Account::first_of(&["redis", "nobody"]);
+        let account = ServerAccount::first_of(&["redis", "nobody"]);
         let folder = folder_for(account);
         if let Some(dump) = dump {
             std::fs::copy(dump, folder.path().join("dump.rdb")).unwrap();
@@ -115,9 +115,9 @@ impl Redis {
     }
 }
 
-fn connect(socket: &Path) -> Result<Connection, QueryError> {
-    let address = Address::parse(&socket.display().to_string());
-    Connection::open(&address.map_err(QueryError::new)?, Deadline::new(TIME))
+fn connect(socket: &Path) -> Result<RedisConnection, QueryError> {
+    let address = RedisAddress::parse(&socket.display().to_string());
+    RedisConnection::open(&address.map_err(QueryError::new)?, Deadline::new(TIME))
 }
 
 /// Values of different lengths, which Redis stores in chunks of different sizes.

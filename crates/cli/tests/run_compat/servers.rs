@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::under::{Mode, can_run, clean};
 use crate::common::{is_root, not_run, public_copy};
 use hugeleaf_testkit::find_program;
-use hugeleaf_testkit::server::{Account, as_account};
+use hugeleaf_testkit::server::{ServerAccount, as_account};
 
 /// The program and the library in a folder that every account may read.
 pub struct Public {
@@ -25,7 +25,7 @@ impl Public {
     }
 
     /// Returns a program of an account in this mode; it ends with the test.
-    pub fn command(&self, way: Mode, account: Account, program: &Path, folder: &Path) -> Command {
+    pub fn command(&self, way: Mode, account: ServerAccount, program: &Path, folder: &Path) -> Command {
         let words = way.words();
         let mut command = match words.split_first() {
             None => as_account(account, program, folder),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{answer, ids};
 use crate::apply::namespace::Namespace;
-use crate::common::{NOBODY, Running, good, has_pool_in_use, not_run, wait_until};
+use crate::common::{NOBODY, ChildGuard, good, has_pool_in_use, not_run, wait_until};
 
 /// Returns the findings in the namespace. Lines of the kernel's log are excluded.
 #[track_caller]
@@ -102,7 +102,7 @@ fn a_journal_that_was_cut_off_is_told() {
 }
 
 /// Starts a program with SysV segments on base pages, as a user with a very low lock limit.
-fn segments(folder: &Path) -> Running {
+fn segments(folder: &Path) -> ChildGuard {
     let program = folder.join("segments");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan_sizes/segments.c");
     let compiled = Command::new("cc")
@@ -129,7 +129,7 @@ fn segments(folder: &Path) -> Running {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let running = Running(child);
+    let running = ChildGuard(child);
     let maps = format!("/proc/{}/maps", running.pid());
     wait_until("the segment is attached", || {
         std::fs::read_to_string(&maps).is_ok_and(|text| text.contains("/SYSV"))

@@ -3,7 +3,7 @@
 
 use std::os::unix::process::CommandExt;
 
-use hugeleaf_host::demand::{Source, read_source};
+use hugeleaf_host::demand::{DemandSource, read_source};
 use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, ExclusiveHost};
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use super::{answer, ids};
 use crate::common::{self, NOBODY, is_root, not_run, public_copy, run};
 use hugeleaf_testkit::postgresql;
-use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
+use hugeleaf_testkit::server::{ServerAccount, Server, as_account, folder_for};
 
 /// The pool of the default size; restored when dropped.
 pub struct Pool {
@@ -64,7 +64,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
     let Some(pool) = Pool::take(test) else {
         return;
     };
-    let account = Account::first_of(&["postgres", "nobody"]);
+    let account = ServerAccount::first_of(&["postgres", "nobody"]);
     let home = folder_for(account);
     let data = home.path().join("data");
     postgresql::init(&bin, account, home.path());
@@ -88,7 +88,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
         &root,
         &kernel,
         &host,
-        &Source::by_flag("postgres", data.clone()).unwrap(),
+        &DemandSource::by_flag("postgres", data.clone()).unwrap(),
     )
     .unwrap();
     let pages = pool.page.pages_for(demand[0].demands[0].bytes()).get();

@@ -30,7 +30,7 @@ fn without_a_file_everything_is_watched() {
 fn one_line_lets_it_act() {
     let config = parse("schema = 1\ndefault.action = \"promote\"").unwrap();
     assert!(config.acts());
-    assert_eq!(config.rules[0].limits, Limits::default());
+    assert_eq!(config.rules[0].limits, PromotionLimits::default());
 }
 
 #[test]
@@ -117,15 +117,15 @@ fn who_names_a_program_need_not_wait() {
     let named = rule("name = 'mariadbd'").limits;
     assert_eq!((named.min_age, named.min_cpu), (Duration::ZERO, Share(0.0)));
     // Other defaults stay, and the rule's own settings count.
-    assert_eq!(named.min_bytes, Limits::default().min_bytes);
+    assert_eq!(named.min_bytes, PromotionLimits::default().min_bytes);
     assert_eq!(
         rule("name = 'a'\nmin_age = '5m'").limits.min_age,
         Duration::from_secs(300)
     );
-    assert_eq!(rule("name = '*'").limits.min_age, Limits::default().min_age);
+    assert_eq!(rule("name = '*'").limits.min_age, PromotionLimits::default().min_age);
     assert_eq!(
         rule("user = 'mysql'").limits.min_cpu,
-        Limits::default().min_cpu
+        PromotionLimits::default().min_cpu
     );
 }
 

@@ -1,9 +1,9 @@
 //! Simulates days: a host with process trees that grow, save, restart and end, and the policy.
 
 use super::*;
-use crate::seen::Detail;
+use crate::observation::Detail;
 use crate::tests::{closer, seen};
-use hugeleaf_proof::hold::Round;
+use hugeleaf_proof::sustained::Round;
 use hugeleaf_proof::{Arm, Verdict};
 use hugeleaf_units::Range;
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ fn holds(settled: bool) -> Holds {
 /// The host, the guard's state, and the decisions.
 struct Sim {
     config: Config,
-    state: State,
+    state: GuardState,
     host: HostSnapshot,
     programs: Vec<Program>,
     seconds: u64,
@@ -66,7 +66,7 @@ impl Sim {
         let text = format!("schema = 1\n{rules}");
         Sim {
             config: Config::parse(&[("/guard.toml".into(), text)]).unwrap(),
-            state: State::default(),
+            state: GuardState::default(),
             host: HostSnapshot {
                 huge: HUGE,
                 kernel: "6.18".into(),
@@ -142,7 +142,7 @@ impl Sim {
                     saving: program.saving,
                     thp_disabled: program.thp_disabled,
                     room: program.room,
-                    file: Some(crate::seen::FileId {
+                    file: Some(crate::observation::FileId {
                         device: 1,
                         inode: program.inode,
                         changed: 1,
@@ -241,7 +241,7 @@ impl Sim {
                             SessionPlan::Pairs(pairs) => (*pairs, None),
                             SessionPlan::Hold { .. } => (0, program.held.map(holds)),
                         };
-                        JobOutcome::Tested(Session {
+                        JobOutcome::Tested(TestSession {
                             logs: (0..pairs)
                                 .map(|n| ratio.ln() + ((noise >> (n * 8)) % 100) as f64 / 2e4)
                                 .collect(),
@@ -451,7 +451,7 @@ fn a_promotion_that_panics_midway_counts_as_made() {
     }];
     let id = sim.program(7).seen.id;
     sim.state.tracks.get_mut(&id).unwrap().intended = memory.clone();
-    let came = JobOutcome::of(|| panic!("expected by a test"));
+    let came = JobOutcome::from_job(|| panic!("expected by a test"));
     let (seen, now, host) = (sim.program(7).seen.clone(), sim.now(), sim.host.clone());
     let next = learn(&sim.config, &mut sim.state, &seen, &came, &host, now);
     assert_eq!(next, None);
@@ -942,7 +942,7 @@ fn what_a_restart_reads_back_goes_on() {
     sim.run(3 * HOUR);
     let text = serde_json::to_string(&sim.state).unwrap();
     sim.state = serde_json::from_str(&text).unwrap();
-    let logs = |state: &State| match &state.tracks.values().next().unwrap().proof {
+    let logs = |state: &GuardState| match &state.tracks.values().next().unwrap().proof {
         Proof::Testing(test) => test.logs.len(),
         other => panic!("{other:?}"),
     };

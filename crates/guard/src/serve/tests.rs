@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-fn answer(request: Request<'_>) -> Response {
+fn answer(request: HttpRequest<'_>) -> Response {
     match request.path {
         "/fault" => panic!("expected by a test"),
         "/large" => Response::ok("text/plain", vec![b'x'; 4 << 20]),
@@ -239,12 +239,12 @@ fn a_flood_locks_nobody_out() {
 #[test]
 fn answers_are_given_again_and_accounted_for() {
     let made = std::cell::Cell::new(0);
-    let make = |request: Request<'_>| {
+    let make = |request: HttpRequest<'_>| {
         made.set(made.get() + 1);
         answer(request)
     };
-    fn request(path: &str, trusted: bool) -> Request<'_> {
-        Request {
+    fn request(path: &str, trusted: bool) -> HttpRequest<'_> {
+        HttpRequest {
             method: "GET",
             path,
             query: "",

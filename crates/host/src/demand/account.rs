@@ -60,10 +60,10 @@ pub(crate) fn of_uid(root: &Root, uid: u32) -> User {
     }
 }
 
-fn account(root: &Root, entry: &Entry) -> User {
+fn account(root: &Root, entry: &PasswdEntry) -> User {
     let all_groups = parse_group(&root.read("etc/group").or_default());
-    let is_in = |g: &&Group| g.gid == entry.gid || g.members.contains(&entry.name);
-    let mine: Vec<&Group> = all_groups.iter().filter(is_in).collect();
+    let is_in = |g: &&GroupEntry| g.gid == entry.gid || g.members.contains(&entry.name);
+    let mine: Vec<&GroupEntry> = all_groups.iter().filter(is_in).collect();
     let mut groups = vec![entry.gid];
     groups.extend(mine.iter().map(|g| g.gid).filter(|gid| *gid != entry.gid));
     let names: Vec<String> = mine.iter().map(|g| g.name.clone()).collect();
@@ -82,17 +82,17 @@ fn account(root: &Root, entry: &Entry) -> User {
 
 /// A line of `/etc/passwd` (passwd(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct PasswdEntry {
     pub name: String,
     pub uid: u32,
     pub gid: u32,
 }
 
 /// Parses the accounts in `/etc/passwd`. Skips lines of another form.
-pub fn parse_passwd(text: &str) -> Vec<Entry> {
+pub fn parse_passwd(text: &str) -> Vec<PasswdEntry> {
     let parse = |line: &str| {
         let mut fields = line.split(':');
-        Some(Entry {
+        Some(PasswdEntry {
             name: fields.next()?.to_owned(),
             uid: fields.nth(1)?.parse().ok()?,
             gid: fields.next()?.parse().ok()?,
@@ -102,20 +102,20 @@ pub fn parse_passwd(text: &str) -> Vec<Entry> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct GroupEntry {
     pub name: String,
     pub gid: u32,
     pub members: Vec<String>,
 }
 
 /// Parses the groups in `/etc/group`. Skips lines of another form.
-pub(super) fn parse_group(text: &str) -> Vec<Group> {
+pub(super) fn parse_group(text: &str) -> Vec<GroupEntry> {
     let parse = |line: &str| {
         let mut fields = line.split(':');
         let (name, gid) = (fields.next()?, fields.nth(1)?);
         let members = fields.next().unwrap_or_default().split(',');
         let members = members.filter(|m| !m.is_empty()).map(str::to_owned);
-        Some(Group {
+        Some(GroupEntry {
             name: name.to_owned(),
             gid: gid.parse().ok()?,
             members: members.collect(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::kind::{FlagArity, ProgramRule, SourceKind};
+use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, held_on_pool, measured_pool, or_measured};
 use super::{Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, HugePageSetting};
@@ -136,7 +136,7 @@ fn query_sizes(
     program: &Path,
     flags: &[String],
     account: Option<(u32, u32)>,
-) -> Result<Sizes, DemandError> {
+) -> Result<JvmSizes, DemandError> {
     let mut arguments = safe_flags(flags);
     arguments.extend(
         [
@@ -169,14 +169,14 @@ fn query_sizes(
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sizes {
+pub struct JvmSizes {
     /// `-XX:+PrintFlagsFinal`.
     pub flags: BTreeMap<String, String>,
     /// The lines of `-Xlog:pagesize*`.
     pub regions: Vec<Region>,
 }
 
-impl Sizes {
+impl JvmSizes {
     fn is_on(&self, flag: &str) -> bool {
         self.flags.get(flag).is_some_and(|on| on == "true")
     }
@@ -198,8 +198,8 @@ pub struct Region {
 }
 
 /// Parses both from one output.
-pub fn parse_sizes(text: &str) -> Sizes {
-    let mut sizes = Sizes::default();
+pub fn parse_sizes(text: &str) -> JvmSizes {
+    let mut sizes = JvmSizes::default();
     for line in text.lines() {
         if let Some((_, rest)) = line.split_once("[pagesize] ") {
             sizes.regions.extend(region_of(rest));
@@ -233,7 +233,7 @@ fn region_of(text: &str) -> Option<Region> {
 }
 
 /// Returns the memory that would be on huge pages, mapping by mapping.
-fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
+fn mappings_of(sizes: &JvmSizes, page: PageSize) -> Vec<Mappings> {
     let at_least = |bytes: Bytes, pages: u64| bytes.get() / page.bytes().get() >= pages;
     let is_code =
         |region: &&Region| region.name.starts_with("CodeHeap") || region.name == "CodeCache";
@@ -242,7 +242,7 @@ fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
     let mut mappings = Vec::new();
     // A segmented cache is in one mapping and must be at least eight pages.
     if at_least(code_bytes, if code.len() > 1 { 8 } else { 1 }) {
-        mappings.push(Mappings::one(code_bytes));
+        mappings.push(Mappings::single(code_bytes));
     }
     for region in sizes.regions.iter().filter(|region| !is_code(region)) {
         let needed = match region.name.as_str() {
@@ -253,7 +253,7 @@ fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
             _ => continue,
         };
         if at_least(region.bytes, needed) {
-            mappings.push(Mappings::one(region.bytes));
+            mappings.push(Mappings::single(region.bytes));
         }
     }
     if !sizes.regions.iter().any(|region| region.name == "Heap") {
@@ -265,7 +265,7 @@ fn mappings_of(sizes: &Sizes, page: PageSize) -> Vec<Mappings> {
 
 /// True if a table of the parallel collector consists of whole pages. Only then is it on huge ones.
 /// On huge pages the heap is rounded up to whole ones, and the table grows with it.
-fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
+fn is_whole(sizes: &JvmSizes, region: &Region, page: PageSize) -> bool {
     let unit = page.bytes().get();
     let heap = sizes.number("MaxHeapSize").filter(|n| *n > 0);
     let bytes = region.bytes.get();
@@ -283,7 +283,7 @@ fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
 /// Returns the block start table of the old generation, which the parallel and the serial collector
 /// do not log: a byte per card. A part below a page at its end stays on base pages. On huge pages
 /// generations are whole pages, so the old one gets the rest of the young one.
-fn start_table(sizes: &Sizes, page: PageSize) -> Option<Mappings> {
+fn start_table(sizes: &JvmSizes, page: PageSize) -> Option<Mappings> {
     const CARD: u64 = 512;
     if !sizes.is_on("UseParallelGC") && !sizes.is_on("UseSerialGC") {
         return None;
@@ -295,25 +295,25 @@ fn start_table(sizes: &Sizes, page: PageSize) -> Option<Mappings> {
     let card = sizes.number("GCCardSizeInBytes").filter(|n| *n > 0);
     let card = card.unwrap_or(CARD);
     let whole = old.get() / card / unit;
-    (whole > 0).then(|| Mappings::one(Bytes(whole * unit)))
+    (whole > 0).then(|| Mappings::single(Bytes(whole * unit)))
 }
 
 /// Returns heap and tables of collectors that log none of them.
-fn unlogged(sizes: &Sizes) -> Vec<Mappings> {
+fn unlogged(sizes: &JvmSizes) -> Vec<Mappings> {
     let heap = sizes.number("MaxHeapSize").unwrap_or(0);
-    let mut mappings = vec![Mappings::one(Bytes(heap))];
+    let mut mappings = vec![Mappings::single(Bytes(heap))];
     if sizes.is_on("UseShenandoahGC") {
         // Two bitmaps of two bits per word, and the regions' own table, which takes a page.
         mappings.push(Mappings {
             bytes: Bytes(heap / 32),
             count: 2,
         });
-        mappings.push(Mappings::one(Bytes(1)));
+        mappings.push(Mappings::single(Bytes(1)));
     }
     mappings
 }
 
-fn demand_of(sizes: &Sizes, flags: &[String], reader: &Reader<'_>, program: &Path) -> Demand {
+fn demand_of(sizes: &JvmSizes, flags: &[String], reader: &Reader<'_>, program: &Path) -> Demand {
     let asked = asked_page(flags);
     let default = reader.host.memory.default_hugetlb_page.get();
     let page = asked.or(default).unwrap_or(reader.host.base_page);

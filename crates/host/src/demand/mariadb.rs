@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use super::kind::{FlagArity, ProgramRule, SourceKind};
+use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, or_measured};
 use super::{
@@ -207,7 +207,7 @@ fn mappings_of(options: &BTreeMap<String, String>) -> Vec<Mappings> {
             bytes: blocks_in(key_size, key_block, KEY_DESCRIPTORS),
             count: segments,
         },
-        Mappings::one(blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS)),
+        Mappings::single(blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS)),
     ];
     mappings.extend(buffer_pool(
         bytes(BUFFER_POOL),
@@ -248,7 +248,7 @@ fn blocks_in(size: u64, block: u64, descriptors: u64) -> Bytes {
 fn buffer_pool(size: u64, chunk: u64) -> Vec<Mappings> {
     const EXTENT: u64 = 8 << 20; // not a page size: what the pool is rounded up to
     if chunk == 0 {
-        return vec![Mappings::one(Bytes(
+        return vec![Mappings::single(Bytes(
             size.checked_next_multiple_of(EXTENT).unwrap_or(size),
         ))];
     }

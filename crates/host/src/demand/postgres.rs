@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::kind::{FlagArity, ProgramRule, SourceKind};
+use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::postgres_files::setting_in_files;
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, held_of, shared_objects};
@@ -205,7 +205,7 @@ fn largest_shared(process: &Process) -> Option<&Segment> {
 }
 
 fn measured(segment: &Segment) -> Demand {
-    let mappings = vec![Mappings::one(segment.range.len())];
+    let mappings = vec![Mappings::single(segment.range.len())];
     Demand {
         held: Some(held_of(segment)),
         ..Demand::new(
@@ -461,7 +461,7 @@ impl Cluster {
                 "start the cluster and run this again: a running cluster is measured",
             )
         })?;
-        let mappings = vec![Mappings::one(Bytes::from_mib(mib))];
+        let mappings = vec![Mappings::single(Bytes::from_mib(mib))];
         let source = format!("{} -C {SETTING}", self.program.display());
         let block = self.query_setting(reader, "block_size").ok();
         let block = block.and_then(|bytes| bytes.parse().ok()).map(Bytes);

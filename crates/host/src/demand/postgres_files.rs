@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 8 << 20;
 /// Returns the setting of this name in a configuration file and its includes. The last one counts.
 /// Skips unreadable files, as the server does on a reload.
 pub(super) fn setting_in_files(theirs: &UserFiles, file: &Path, name: &str) -> Option<String> {
-    let mut found = Found {
+    let mut found = SettingSearch {
         name,
         value: None,
         files: 0,
@@ -30,14 +30,14 @@ pub(super) fn setting_in_files(theirs: &UserFiles, file: &Path, name: &str) -> O
     found.value
 }
 
-struct Found<'a> {
+struct SettingSearch<'a> {
     name: &'a str,
     value: Option<String>,
     files: u32,
     left: u64,
 }
 
-impl Found<'_> {
+impl SettingSearch<'_> {
     fn read(&mut self, theirs: &UserFiles, file: &Path, depth: u32) {
         self.files += 1;
         if depth > DEEPEST || self.files > MOST_FILES {

@@ -14,7 +14,7 @@ use crate::model::{PageUsage, Host, Process, Role, Segment};
 use crate::process::stat::is_service;
 use crate::process::{ProcessError, ReadDetail, identity, read_process};
 use crate::root::{Root, UserFiles};
-use crate::snapshot::living;
+use crate::target::living;
 use crate::system::{boot_time, unit_files};
 
 pub(super) struct Reader<'a> {
@@ -260,7 +260,7 @@ pub(super) fn private_segments(process: &Process) -> impl Iterator<Item = &Segme
 pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
     let mut by_page: Vec<Demand> = Vec::new();
     for segment in on_pool(process) {
-        let mapping = Mappings::one(segment.range.len());
+        let mapping = Mappings::single(segment.range.len());
         let held = held_of(segment).remove(0);
         let mut known = by_page.iter_mut();
         match known.find(|demand| demand.page == Some(held.size)) {

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
-use super::kind::{FlagArity, ProgramRule, ServiceResult, SourceKind};
+use super::source_kind::{FlagArity, ProgramRule, ServiceResult, SourceKind};
 use super::running::{Reader, held_of, shared_objects};
 use super::{
     Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account, jvm, mariadb,
-    measured, postgres, synthetic, sysv,
+    resident, postgres, synthetic, sysv,
 };
 use crate::fact::Fact;
 use crate::limits::{self, cgroup_paths::in_hierarchy};
@@ -24,7 +24,7 @@ static PROGRAMS: &[ProgramRule] = &[
     postgres::PROGRAM,
     mariadb::PROGRAM,
     jvm::PROGRAM,
-    measured::REDIS,
+    resident::REDIS,
 ];
 
 /// The sources that a flag of `plan` names, in the order of its help.
@@ -39,7 +39,7 @@ pub static SOURCES: &[SourceKind] = &[
 
 /// The source of a demand, as named by a person.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum DemandSource {
     Pids(Vec<Pid>),
     /// A systemd unit, running or not.
     Unit(String),
@@ -47,22 +47,22 @@ pub enum Source {
     Flag(&'static SourceKind, OsString),
 }
 
-impl Source {
+impl DemandSource {
     /// Returns the source with the flag of that name. `None` if [`SOURCES`] has no such flag.
-    pub fn by_flag(flag: &str, value: impl Into<OsString>) -> Option<Source> {
+    pub fn by_flag(flag: &str, value: impl Into<OsString>) -> Option<DemandSource> {
         let kind = SOURCES.iter().find(|kind| kind.flag == flag)?;
-        Some(Source::Flag(kind, value.into()))
+        Some(DemandSource::Flag(kind, value.into()))
     }
 
     /// Returns the source of a target that is more than its processes: a unit, which may be stopped,
     /// or a cgroup with limits of its own.
-    pub fn of_target(target: &str, host: &Host) -> Option<Source> {
+    pub fn of_target(target: &str, host: &Host) -> Option<DemandSource> {
         if target.ends_with(".service") {
-            return Some(Source::Unit(target.to_owned()));
+            return Some(DemandSource::Unit(target.to_owned()));
         }
         let limited = host.cgroups.known()?;
         let is_limited = limited.iter().any(|group| group.path == target);
-        is_limited.then_some(Source::Flag(&CONTAINER, target.into()))
+        is_limited.then_some(DemandSource::Flag(&CONTAINER, target.into()))
     }
 }
 
@@ -106,13 +106,13 @@ pub fn read_source(
     root: &Root,
     kernel: &Kernel,
     host: &Host,
-    source: &Source,
+    source: &DemandSource,
 ) -> Result<Vec<Service>, DemandError> {
     let reader = Reader { root, kernel, host };
     let mut services = match source {
-        Source::Pids(pids) => of_pids(&reader, pids),
-        Source::Unit(unit) => of_unit(&reader, unit),
-        Source::Flag(kind, value) => (kind.read)(&reader, value),
+        DemandSource::Pids(pids) => of_pids(&reader, pids),
+        DemandSource::Unit(unit) => of_unit(&reader, unit),
+        DemandSource::Flag(kind, value) => (kind.read)(&reader, value),
     }?;
     // Connections need the user's consent, so only a service that a person named is connected to, not
     // every server found on the host.
@@ -185,7 +185,7 @@ fn of_processes(
         worth.is_none_or(|worth| held >= worth)
     });
     for group in groups(&rest) {
-        add(&group, measured::group(reader, &group));
+        add(&group, resident::group(reader, &group));
     }
     services
 }
@@ -231,7 +231,7 @@ fn sysv_services(
     }
     let attached = attached_to(reader, others);
     segments.retain(|s| is_host || attached.iter().any(|(_, id)| *id == s.id));
-    let of_one = |a: &sysv::Segment, b: &sysv::Segment| (a.uid, a.creator) == (b.uid, b.creator);
+    let of_one = |a: &sysv::SysvSegment, b: &sysv::SysvSegment| (a.uid, a.creator) == (b.uid, b.creator);
     segments
         .chunk_by(of_one)
         .filter_map(|group| sysv_service(reader, group, &attached, others))
@@ -251,7 +251,7 @@ fn attached_to(reader: &Reader<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
 
 fn sysv_service(
     reader: &Reader<'_>,
-    segments: &[sysv::Segment],
+    segments: &[sysv::SysvSegment],
     attached: &[(Pid, u64)],
     processes: &[&Process],
 ) -> Option<Service> {
@@ -288,13 +288,13 @@ fn sysv_service(
     Some(service)
 }
 
-fn sysv_demand(segment: &sysv::Segment, attached: Option<&Process>) -> Demand {
+fn sysv_demand(segment: &sysv::SysvSegment, attached: Option<&Process>) -> Demand {
     let mapping = attached.and_then(|process| {
         let mut objects = shared_objects(process);
         objects.find(|s| s.object.2 == segment.id && s.name.starts_with("/SYSV"))
     });
     let what = format!("SysV segment {}", segment.id);
-    let mappings = vec![Mappings::one(segment.bytes)];
+    let mappings = vec![Mappings::single(segment.bytes)];
     Demand {
         page: mapping.and_then(|mapping| mapping.request.hugetlb),
         held: mapping.map(held_of),
@@ -447,7 +447,7 @@ fn inside_of(reader: &Reader<'_>, inside: &[Process], all: &[Process]) -> Vec<Se
         services.extend(
             groups
                 .iter()
-                .filter_map(|group| measured::group(reader, group).ok()),
+                .filter_map(|group| resident::group(reader, group).ok()),
         );
     }
     services

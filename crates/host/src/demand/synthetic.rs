@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use hugeleaf_units::Bytes;
 
-use super::kind::{FlagArity, SourceKind};
+use super::source_kind::{FlagArity, SourceKind};
 use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind};
 
 pub(super) const BYTES: SourceKind = SourceKind {
@@ -20,7 +20,7 @@ pub(super) const BYTES: SourceKind = SourceKind {
             let what = "--bytes 0: nothing to plan";
             return Err(DemandError::usage(what, "as in --bytes 8G"));
         }
-        let mappings = vec![Mappings::one(bytes)];
+        let mappings = vec![Mappings::single(bytes)];
         let demand = Demand::new("memory", mappings, PageSource::Pool, "--bytes");
         Ok(vec![service("bytes", ServiceKind::Other, demand)])
     },
@@ -73,7 +73,7 @@ fn rule(segments: u64) -> Demand {
         .saturating_add(MORE);
     Demand::new(
         "data segments plus 32 pages",
-        vec![segment, Mappings::one(RULE_PAGE * MORE)],
+        vec![segment, Mappings::single(RULE_PAGE * MORE)],
         PageSource::Pool,
         format!(
             "the published rule: {segments} × {PAGES_A_SEGMENT} + {MORE} = {in_rule} \

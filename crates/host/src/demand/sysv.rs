@@ -10,7 +10,7 @@ use crate::parse::ParseError;
 use crate::root::Root;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
+pub struct SysvSegment {
     /// Its id, which is its inode in `/proc/PID/maps`.
     pub id: u64,
     pub bytes: Bytes,
@@ -23,7 +23,7 @@ pub struct Segment {
 }
 
 /// Returns all segments of this IPC namespace. Absent without SysV IPC.
-pub fn read(root: &Root) -> Fact<Vec<Segment>> {
+pub fn read(root: &Root) -> Fact<Vec<SysvSegment>> {
     root.parse("proc/sysvipc/shm", parse)
 }
 
@@ -31,7 +31,7 @@ pub fn read(root: &Root) -> Fact<Vec<Segment>> {
 ///
 /// # Errors
 /// If a column is missing, or a line has no number in one.
-pub fn parse(text: &str) -> Result<Vec<Segment>, ParseError> {
+pub fn parse(text: &str) -> Result<Vec<SysvSegment>, ParseError> {
     let mut lines = text.lines().enumerate();
     let Some((_, heading)) = lines.next() else {
         return Ok(Vec::new());
@@ -54,7 +54,7 @@ pub fn parse(text: &str) -> Result<Vec<Segment>, ParseError> {
                 u32::try_from(number(name)?)
                     .map_err(|_| ParseError::new(i + 1, "expected an id", line))
             };
-            Ok(Segment {
+            Ok(SysvSegment {
                 id: number("shmid")?,
                 bytes: Bytes(number("size")?),
                 creator: Pid(small("cpid")?),
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn columns_are_found_by_name() {
         let found = parse(TEXT).unwrap();
-        let segment = Segment {
+        let segment = SysvSegment {
             id: 32,
             bytes: Bytes(8_388_608_000),
             creator: Pid(4711),

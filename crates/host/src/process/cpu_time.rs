@@ -6,7 +6,7 @@ use std::time::Duration;
 use hugeleaf_sys::{Pid, ticks_per_second};
 
 use super::ProcessError;
-use super::read::{gone, read_stat};
+use super::read::{gone_error, read_stat};
 use super::stat::parse_stat;
 use crate::parse::{ParseError, number};
 use crate::root::Root;
@@ -56,7 +56,7 @@ impl CpuUsage {
 pub fn cpu_usage(root: &Root, pid: Pid) -> Result<CpuUsage, ProcessError> {
     let all = read_stat(root, pid)?;
     let names = root.list(format!("proc/{pid}/task"));
-    let names = names.known().ok_or_else(|| gone(root, pid))?;
+    let names = names.known().ok_or_else(|| gone_error(root, pid))?;
     let thread = |name: &String| {
         let stat = root.parse(format!("proc/{pid}/task/{name}/stat"), parse_stat);
         // Skips a thread that has ended meanwhile.

@@ -1,22 +1,22 @@
 //! Readers of processes: `/proc/PID`.
 
 #[cfg(feature = "full")]
-mod all;
+mod all_processes;
 #[cfg(feature = "full")]
 pub mod cpu_time;
 pub mod maps;
 #[cfg(feature = "full")]
-pub mod orders;
+pub mod folios;
 #[cfg(feature = "full")]
 pub mod pages;
 #[cfg(feature = "full")]
 mod read;
 #[cfg(feature = "full")]
-mod rings;
+mod io_uring;
 #[cfg(feature = "full")]
 mod role;
 #[cfg(feature = "full")]
-mod run;
+mod run_settings;
 pub mod stat;
 
 use hugeleaf_sys::Pid;
@@ -24,14 +24,14 @@ use hugeleaf_sys::Pid;
 use crate::fact::ReadError;
 
 #[cfg(feature = "full")]
-pub(crate) use {all::in_parallel, read::read_basics};
+pub(crate) use {all_processes::in_parallel, read::read_basics};
 #[cfg(feature = "full")]
 pub use {
-    all::read_all_processes,
+    all_processes::read_all_processes,
     read::{Mount, identity, parse_mountinfo, read_process},
-    rings::parse_registered,
+    io_uring::parse_registered,
     role::role_of,
-    run::{find_variable, is_run_library, parse_run_settings, read_run_settings},
+    run_settings::{find_variable, is_run_library, parse_run_settings, read_run_settings},
 };
 
 /// Returns the path of a file of a process, below a root.

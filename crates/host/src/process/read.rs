@@ -14,13 +14,13 @@ use crate::process::maps::{
     MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
 };
 use crate::process::pages::{parse_pages, part_of};
-use crate::process::rings::read_registered;
+use crate::process::io_uring::read_registered;
 use crate::process::role::role_of;
-use crate::process::run::read_run_settings;
+use crate::process::run_settings::read_run_settings;
 use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::process::{ProcessError, ReadDetail, file_of};
 use crate::root::Root;
-use crate::snapshot::hides_processes;
+use crate::target::hides_processes;
 
 /// Reads one process in the detail given by `looking`.
 ///
@@ -58,7 +58,7 @@ pub fn read_process(
         (entries, pages.unwrap_or_default())
     });
     let entries = entries?;
-    let sizes = Sizes::of(host);
+    let sizes = SmapsPageSizes::from_host(host);
     let counts = entries.iter().map(|e| e.counts);
     process.pss = Fact::Known(counts.map(|c| c.pss + c.hugetlb).sum());
     process.set_table(Fact::Known(sizes.table(&entries)));
@@ -90,7 +90,7 @@ pub fn identity(root: &Root, pid: Pid) -> Result<(u64, [u64; 4]), ProcessError> 
 /// make its own command line arbitrarily long.
 const LONGEST_COMMAND: Bytes = Bytes(16 << 10);
 
-pub(super) fn gone(root: &Root, pid: Pid) -> ProcessError {
+pub(super) fn gone_error(root: &Root, pid: Pid) -> ProcessError {
     ProcessError::Gone {
         pid,
         hidden_possible: hides_processes(root),
@@ -99,7 +99,7 @@ pub(super) fn gone(root: &Root, pid: Pid) -> ProcessError {
 
 pub(super) fn read_stat(root: &Root, pid: Pid) -> Result<Stat, ProcessError> {
     known(root.parse(file_of(pid, "stat"), parse_stat), || {
-        gone(root, pid)
+        gone_error(root, pid)
     })
 }
 
@@ -116,7 +116,7 @@ fn known<T>(fact: Fact<T>, gone: impl Fn() -> ProcessError) -> Result<T, Process
 pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError> {
     let stat = read_stat(root, pid)?;
     let status = known(root.parse(file_of(pid, "status"), parse_status), || {
-        gone(root, pid)
+        gone_error(root, pid)
     })?;
     let command_line = root
         .beginning(file_of(pid, "cmdline"), LONGEST_COMMAND)
@@ -175,22 +175,22 @@ pub(crate) fn read_smaps(root: &Root, process: &Process) -> Result<Vec<SmapsEntr
             error,
         }),
         // The file of a process that exits is empty, because it has no mappings any more.
-        Fact::Known(entries) if entries.is_empty() => Err(gone(root, pid)),
-        fact => known(fact, || gone(root, pid)),
+        Fact::Known(entries) if entries.is_empty() => Err(gone_error(root, pid)),
+        fact => known(fact, || gone_error(root, pid)),
     }
 }
 
 /// The page sizes that the counters of `smaps` refer to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sizes {
+pub(crate) struct SmapsPageSizes {
     base: PageSize,
     pmd: PageSize,
 }
 
-impl Sizes {
-    pub(crate) fn of(host: &Host) -> Sizes {
+impl SmapsPageSizes {
+    pub(crate) fn from_host(host: &Host) -> SmapsPageSizes {
         let base = host.base_page;
-        Sizes {
+        SmapsPageSizes {
             base,
             pmd: host
                 .pmd_page
@@ -302,7 +302,7 @@ fn segment(
             None if entry.flags.has("mg") => c.shared,
             merged => merged.unwrap_or_default(),
         },
-        by_page_size: Sizes::of(host).table([entry]),
+        by_page_size: SmapsPageSizes::from_host(host).table([entry]),
         pages: Fact::Absent,
         file_system: file_system.as_ref().map(|mount| mount.file_system.clone()),
         mount_huge: file_system.and_then(|mount| mount.huge),
@@ -340,7 +340,7 @@ fn smallest_large_page(host: &Host) -> PageSize {
         .iter()
         .filter(|p| p.size > host.base_page)
         .map(|p| p.size);
-    sizes.min().unwrap_or_else(|| Sizes::of(host).pmd)
+    sizes.min().unwrap_or_else(|| SmapsPageSizes::from_host(host).pmd)
 }
 
 /// Assigns each segment its pages. Reads a mapping again if it grew, or merged with its neighbour, between the two

@@ -84,7 +84,7 @@ pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
 /// The used lines of `/proc/PID/status`. Sizes are `None` if the line is missing, as for a kernel
 /// thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Status {
+pub struct ProcessStatus {
     pub uid: u32,
     /// Effective group id and the supplementary groups.
     pub groups: Vec<u64>,
@@ -127,8 +127,8 @@ pub fn own_capabilities(root: &Root) -> Option<u64> {
 ///
 /// # Errors
 /// If a line that is used has unexpected content.
-pub fn parse_status(text: &str) -> Result<Status, ParseError> {
-    let mut status = Status::default();
+pub fn parse_status(text: &str) -> Result<ProcessStatus, ParseError> {
+    let mut status = ProcessStatus::default();
     for (line, name, value) in fields(text) {
         let numbers = || value.split_ascii_whitespace().map(str::parse::<u64>);
         let bad = |what| ParseError::new(line, what, value);

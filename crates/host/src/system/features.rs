@@ -63,7 +63,7 @@ pub struct Features {
 
 /// A limit of a process, as `/proc/PID/limits` writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Limit {
+pub struct ProcessLimit {
     pub name: String,
     pub soft: String,
     pub hard: String,
@@ -321,13 +321,13 @@ fn offloads(root: &Root, device: &str) -> Fact<BTreeMap<String, bool>> {
 }
 
 /// Parses names, soft and hard limits, in columns of fixed width (fs/proc/base.c, proc_pid_limits).
-pub(super) fn parse_limits(text: &str) -> Vec<Limit> {
+pub(super) fn parse_limits(text: &str) -> Vec<ProcessLimit> {
     const NAME: usize = 26;
     let lines = text.lines().skip(1);
     let parsed = lines.filter_map(|line| {
         let (name, rest) = line.split_at_checked(NAME)?;
         let mut words = rest.split_whitespace();
-        Some(Limit {
+        Some(ProcessLimit {
             name: name.trim().to_owned(),
             soft: words.next()?.to_owned(),
             hard: words.next()?.to_owned(),
@@ -347,7 +347,7 @@ mod tests {
                     Max open files            1024                 524288               files     \n\
                     Max locked memory         unlimited            unlimited            bytes     \n";
         let limits = parse_limits(text);
-        let triple = |of: &Limit| format!("{}: {}, {}", of.name, of.soft, of.hard);
+        let triple = |of: &ProcessLimit| format!("{}: {}, {}", of.name, of.soft, of.hard);
         assert_eq!(triple(&limits[0]), "Max open files: 1024, 524288");
         assert_eq!(
             triple(&limits[1]),

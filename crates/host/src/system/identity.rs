@@ -8,7 +8,7 @@ use crate::root::Root;
 
 /// A host's name, and a hash of its machine id.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Identity {
+pub struct HostIdentity {
     /// `/proc/sys/kernel/hostname`.
     pub name: Fact<String>,
     /// A hash of `/etc/machine-id`, because machine-id(5) asks not to expose the id itself. Absent
@@ -16,14 +16,14 @@ pub struct Identity {
     pub id: Fact<String>,
 }
 
-pub fn identity(root: &Root) -> Identity {
+pub fn identity(root: &Root) -> HostIdentity {
     let id = root.read("etc/machine-id").and_then(|text| {
         let id = text.trim();
         let is_set = !id.is_empty() && id.chars().all(|c| c.is_ascii_hexdigit());
         is_set.then(|| hashed(id)).into()
     });
     let name = files::line(root, "proc/sys/kernel/hostname");
-    Identity { name, id }
+    HostIdentity { name, id }
 }
 
 /// Returns a hash of thirty-two hexadecimal digits, as in a machine id.
@@ -55,6 +55,6 @@ mod tests {
         assert_ne!(read("0123456789abcdef0123456789abcdee"), one);
         // systemd writes this word before the id is made.
         assert_eq!(read("uninitialized\n"), Fact::Absent);
-        assert_eq!(identity(&Root::at("/nowhere")), Identity::default());
+        assert_eq!(identity(&Root::at("/nowhere")), HostIdentity::default());
     }
 }

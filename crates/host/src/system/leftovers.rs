@@ -17,7 +17,7 @@ use crate::process::maps::read_maps;
 use crate::process::stat::parse_status;
 use crate::process::{ReadDetail, read_process};
 use crate::root::Root;
-use crate::snapshot::{all_pids, is_in_host_pid_namespace};
+use crate::target::{all_pids, is_in_host_pid_namespace};
 
 /// Maximum depth below a mount, and maximum number of files.
 const DEEPEST: usize = 8;
@@ -37,7 +37,7 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
         false => Vec::new(),
     };
     let segments = sysv::read(root).or_default();
-    let segments: Vec<sysv::Segment> = segments.into_iter().filter(|s| s.attached == 0).collect();
+    let segments: Vec<sysv::SysvSegment> = segments.into_iter().filter(|s| s.attached == 0).collect();
     if files.is_empty() && segments.is_empty() {
         return Fact::Known(Vec::new());
     }
@@ -69,7 +69,7 @@ fn inode_of(file: &Metadata) -> Inode {
     (major, minor, file.ino())
 }
 
-struct Found {
+struct LeftoverFile {
     inode: Inode,
     leftover: Leftover,
 }
@@ -90,7 +90,7 @@ pub fn mounts_in(mountinfo: &str) -> Vec<(String, PageSize)> {
     clippy::disallowed_methods,
     reason = "files of hugetlbfs, which the kernel answers"
 )]
-fn files(root: &Root) -> Vec<Found> {
+fn files(root: &Root) -> Vec<LeftoverFile> {
     let mounts = root.read("proc/self/mountinfo");
     let mounts = mounts.map(|text| mounts_in(&text)).or_default();
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
@@ -116,7 +116,7 @@ fn files(root: &Root) -> Vec<Found> {
                     && found.len() < MOST_FILES
                     && seen.insert(inode_of(&file))
                 {
-                    found.push(Found {
+                    found.push(LeftoverFile {
                         inode: inode_of(&file),
                         leftover: Leftover {
                             size,
@@ -174,7 +174,7 @@ fn of_segments(
     kernel: &Kernel,
     host: &Host,
     size: PageSize,
-    segments: &[sysv::Segment],
+    segments: &[sysv::SysvSegment],
     files: &[Leftover],
 ) -> Vec<Leftover> {
     let candidates = segments.iter().filter_map(|segment| {
@@ -182,7 +182,7 @@ fn of_segments(
         let is_whole = resident >= size.bytes() && size.divides(resident.get());
         is_whole.then_some((segment, resident))
     });
-    let candidates: Vec<(&sysv::Segment, Bytes)> = candidates.collect();
+    let candidates: Vec<(&sysv::SysvSegment, Bytes)> = candidates.collect();
     let used = host.pool(size).map_or(Pages(0), Pool::used);
     if candidates.is_empty() {
         return Vec::new();
@@ -212,7 +212,7 @@ fn of_segments(
 
 /// Returns the memory of a segment, assuming pages of a size. Some kernels count each base page of a huge page as a huge
 /// page (from 6.7; `shm_add_rss_swap`, ipc/shm.c).
-fn resident(segment: &sysv::Segment, size: PageSize, base: PageSize) -> Bytes {
+fn resident(segment: &sysv::SysvSegment, size: PageSize, base: PageSize) -> Bytes {
     let most = size.pages_for(segment.bytes).in_bytes(size);
     match segment.resident > most {
         true => Bytes(segment.resident.get() / size.ratio_to(base).max(1)),

@@ -21,7 +21,7 @@ pub mod kernel_log;
 pub mod leftovers;
 pub mod meminfo;
 #[cfg(feature = "full")]
-mod owners;
+mod page_owners;
 #[cfg(feature = "full")]
 pub mod pam_limits;
 mod pools;
@@ -45,11 +45,11 @@ use crate::root::Root;
 use files::line;
 
 #[cfg(feature = "full")]
-pub use identity::{Identity, identity};
+pub use identity::{HostIdentity, identity};
 #[cfg(feature = "full")]
 pub use leftovers::read_leftovers;
 #[cfg(feature = "full")]
-pub use owners::read_owners;
+pub use page_owners::read_owners;
 pub use pools::{parse_nodes, read as read_pools};
 
 /// Reads the host below `root`. Leaves out [`Host::owners`] (see [`read_owners`], which reads every process) and

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use hugeleaf_sys::{Pid, Rights};
 
-use super::features::{Limit, captured, parse_limits};
+use super::features::{ProcessLimit, captured, parse_limits};
 use super::files;
 use crate::fact::Fact;
 use crate::process::stat::{parse_stat, parse_status};
@@ -15,7 +15,7 @@ use crate::root::Root;
 pub const NAME_LENGTH: usize = 15;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningProcess {
     pub pid: Pid,
     pub parent: Pid,
     /// `comm`: its first 15 bytes.
@@ -27,7 +27,7 @@ pub struct Running {
     pub thp_disabled: Fact<bool>,
     /// True if it is in the network namespace of this process, whose `net.*` settings are read.
     pub shares_network: Fact<bool>,
-    pub limits: Fact<Vec<Limit>>,
+    pub limits: Fact<Vec<ProcessLimit>>,
     /// First number of its version, from its path or from its Debian or RPM package.
     pub version: Option<u32>,
 }
@@ -37,8 +37,8 @@ pub struct Running {
 pub fn read_running<'a>(
     root: &Root,
     packages: impl Fn(&str, Option<&str>) -> Option<&'a [String]>,
-) -> Fact<Vec<Running>> {
-    let pids = crate::snapshot::all_pids(root);
+) -> Fact<Vec<RunningProcess>> {
+    let pids = crate::target::all_pids(root);
     let pids = captured(root, "proc", Fact::from((!pids.is_empty()).then_some(pids)));
     pids.map(|pids| {
         let one = |pid| {
@@ -74,7 +74,7 @@ fn read_one(
     name: String,
     executable: Option<String>,
     packages: &[String],
-) -> Running {
+) -> RunningProcess {
     let stat = root.parse(format!("proc/{pid}/stat"), parse_stat);
     let status = root.parse(format!("proc/{pid}/status"), parse_status);
     let arguments = root.read(format!("proc/{pid}/cmdline")).or_default();
@@ -83,7 +83,7 @@ fn read_one(
     let rights = (status.known()).map(|status| Rights::of_ids(status.uid, &status.groups));
     let by_path = executable.as_deref().and_then(version_in_path);
     let by_package = || version_of_package(root, pid, rights?, packages);
-    Running {
+    RunningProcess {
         pid,
         parent: Pid(stat.known().map_or(0, |stat| stat.parent)),
         name,

@@ -11,7 +11,7 @@ use crate::system::unit_files::{self, UnitFile};
 
 /// Huge-page settings in files other than those of sysctl.d ([`crate::Limits::sysctl`]).
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct SettingsFiles {
     /// Lines of tmpfiles.d that write a kernel setting, in the order in which they are applied.
     pub tmpfiles: Fact<Vec<KnobLine>>,
     /// Lines of limits.conf and limits.d on memlock.
@@ -42,9 +42,9 @@ pub struct BootLine {
 }
 
 /// Reads the settings, with the units of these names.
-pub fn read_settings(root: &Root, units: &[&str]) -> Settings {
+pub fn read_settings(root: &Root, units: &[&str]) -> SettingsFiles {
     let units = units.iter().filter_map(|unit| unit_files::read(root, unit));
-    Settings {
+    SettingsFiles {
         tmpfiles: tmpfiles(root),
         memlock: pam_limits::read(root),
         units: units.collect(),

@@ -139,7 +139,7 @@ fn process(segments: Vec<Segment>) -> Process {
     }
 }
 
-fn plan_of(segment: Segment, rules: &Rules<'_>) -> Plan {
+fn plan_of(segment: Segment, rules: &Rules<'_>) -> BlockPlan {
     plan(&[&process(vec![segment])], rules).remove(0)
 }
 
@@ -158,7 +158,7 @@ fn whole_own_blocks_are_taken_and_the_ends_are_not() {
     let plan = plan_of(anon(all, &[(all, own())]), &rules());
     let blocks: Vec<Range> = plan.blocks.iter().map(|b| b.range).collect();
     assert_eq!(blocks, [span(START, 2 * M), span(START + 2 * M, 2 * M)]);
-    let ends = Part {
+    let ends = BytesByReason {
         reason: Not::TooSmall.into(),
         bytes: Bytes(2 * M),
     };
@@ -262,7 +262,7 @@ fn each_refusal_of_a_mapping_has_its_reason() {
             collapses: Fact::Known(true),
             ..file(write, shared)
         };
-        assert_eq!(plan_of(eligible, &rules()).blocks[0].kind, Kind::File);
+        assert_eq!(plan_of(eligible, &rules()).blocks[0].kind, MappingKind::File);
     }
     let mut disabled = process(vec![whole()]);
     disabled.thp_disabled = Fact::Known(true);
@@ -640,7 +640,7 @@ fn agree(host: &Host, process: &Process) {
 }
 
 /// Returns the process with the plan's blocks on huge pages, or on base pages.
-fn with_huge(process: &Process, plan: &Plan, huge: bool) -> Process {
+fn with_huge(process: &Process, plan: &BlockPlan, huge: bool) -> Process {
     let mut process = process.clone();
     for segment in &mut process.segments {
         let Fact::Known(pages) = &mut segment.pages else {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use hugeleaf_host::watch::walk_pages;
 use hugeleaf_host::{PageUsage, Process, ReadDetail, Role, read_process, totals};
-use hugeleaf_mover::{Part, Reason};
+use hugeleaf_mover::{BytesByReason, Reason};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::{Reason as Not, Remedy};
@@ -54,7 +54,7 @@ fn keeps_its_word(bench: &Bench, pid: Pid) -> (Bytes, Bytes) {
     let there = bench.promote(&[pid], &fast());
     assert_eq!(there.done(), promised, "{there:#?}");
     assert_eq!(plan.totals.one_way, there.totals.one_way);
-    let one_way = Part::total(&there.totals.one_way);
+    let one_way = BytesByReason::total(&there.totals.one_way);
     let before = there.totals.already;
     let back = bench.demote(&[pid], &fast_demote());
     assert!(back.requested() + one_way >= promised, "{back:#?}");
@@ -168,7 +168,7 @@ fn what_cannot_go_back_is_said_before_it_moves() {
         said.push((progress.stalls.total.is_zero(), progress.one_way));
     });
     assert!(outcome.unwrap().is_complete());
-    let part = Part {
+    let part = BytesByReason {
         reason: Reason::Locked,
         bytes: bench.pages(2),
     };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_host::ProcessError;
 use hugeleaf_mover::{
-    Ended, Outcome, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
+    ProcessEnd, Outcome, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
@@ -37,7 +37,7 @@ fn an_exit_midway_ends_it_in_a_clear_line() {
     };
     let outcome = interfere(&bench, Victim::kill);
     let p = &outcome.processes[0];
-    assert_eq!(p.ended, Some(Ended::Exited));
+    assert_eq!(p.ended, Some(ProcessEnd::Exited));
     assert_eq!(bytes_of(&p.failed, Reason::ProcessEnded), bench.pages(8));
     assert_eq!((p.coverage_after, p.resident_after), (None, None));
     assert!(!outcome.is_complete());
@@ -53,7 +53,7 @@ fn an_execve_midway_leaves_the_new_program_alone() {
         victim.await_name("sleep");
     });
     let p = &outcome.processes[0];
-    assert_eq!(p.ended, Some(Ended::Replaced), "{p:#?}");
+    assert_eq!(p.ended, Some(ProcessEnd::Replaced), "{p:#?}");
     assert_eq!(bytes_of(&p.failed, Reason::ProcessEnded), bench.pages(8));
     assert_eq!(p.resident_after, None);
 }

@@ -9,7 +9,7 @@ use hugeleaf_mover::{
     Outcome, Percent, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
 use hugeleaf_sys::{
-    Advice, Answer, Errno, Gate, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
+    Advice, GateReply, Errno, Gate, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
 };
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
@@ -245,16 +245,16 @@ where
     A: Fn(Bytes) -> Option<Result<Bytes, Errno>> + Send + Sync,
     M: Fn(PageMap, Range, ScanDetail) -> Result<PageMap, Errno> + Send + Sync,
 {
-    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         match call {
             ProcessCall::Madvise(_, ranges, _) => {
                 let answer = (self.advise)(ranges.iter().map(|r| r.len()).sum());
-                answer.transpose().map(|bytes| bytes.map(Answer::Bytes))
+                answer.transpose().map(|bytes| bytes.map(GateReply::Bytes))
             }
             ProcessCall::PageMap(file, range, detail) => {
                 let map = Kernel::new().page_map(file, range, detail);
                 let map = map.map_err(|e| e.errno)?;
-                (self.map)(map, range, detail).map(|map| Some(Answer::PageMap(map)))
+                (self.map)(map, range, detail).map(|map| Some(GateReply::PageMap(map)))
             }
             _ => Ok(None),
         }
@@ -547,11 +547,11 @@ struct Counting {
 }
 
 impl Gate for Counting {
-    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         match call {
             ProcessCall::SwitchThpOn(_) => {
                 self.switches.fetch_add(1, Ordering::Relaxed);
-                return Ok(Some(Answer::Done));
+                return Ok(Some(GateReply::Done));
             }
             ProcessCall::Madvise(_, ranges, _) if !ranges.is_empty() => {
                 self.moves.fetch_add(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use hugeleaf_sys::{Advice, Answer, Errno, Gate, Kernel, ProcessCall};
+use hugeleaf_sys::{Advice, GateReply, Errno, Gate, Kernel, ProcessCall};
 
 /// The calls that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ struct Faulty {
 }
 
 impl Gate for Faulty {
-    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         let name = Call::of(call);
         let mut faults = self.faults.lock().unwrap();
         for (fault, seen) in faults.iter_mut().filter(|(f, _)| Some(f.call) == name) {

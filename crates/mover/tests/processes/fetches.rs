@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_mover::PromoteOptions;
-use hugeleaf_sys::{Advice, Answer, Errno, Gate, Kernel, ProcessCall};
+use hugeleaf_sys::{Advice, GateReply, Errno, Gate, Kernel, ProcessCall};
 use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -45,7 +45,7 @@ impl Gate for Guest {
         *self.passed.lock().unwrap()
     }
 
-    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         match call {
             ProcessCall::Sleep(time) => *self.passed.lock().unwrap() += time,
             ProcessCall::Fetch(page, pages) => {
@@ -63,7 +63,7 @@ impl Gate for Guest {
             }
             _ => return Ok(None),
         }
-        Ok(Some(Answer::Done))
+        Ok(Some(GateReply::Done))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Memory that several processes map, or one maps several times, counts once in the totals.
 
-use hugeleaf_mover::{Outcome, Part};
+use hugeleaf_mover::{Outcome, BytesByReason};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
@@ -25,7 +25,7 @@ fn pss(pids: &[Pid]) -> Bytes {
 /// Returns all memory covered by a plan, each page once.
 fn looked_at(outcome: &Outcome) -> Bytes {
     let totals = &outcome.totals;
-    totals.requested + totals.already + Part::total(&totals.left_out)
+    totals.requested + totals.already + BytesByReason::total(&totals.left_out)
 }
 
 #[track_caller]

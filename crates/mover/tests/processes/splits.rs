@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use hugeleaf_mover::{
     DemoteOptions, DoneBy, Method, NoSplit, Outcome, Percent, Reason, can_split_shared,
 };
-use hugeleaf_sys::{Answer, Errno, Gate, Kernel, Pid, ProcessCall};
+use hugeleaf_sys::{GateReply, Errno, Gate, Kernel, Pid, ProcessCall};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use super::faulty::{Call, Fault, faulty};
@@ -110,22 +110,22 @@ impl Splitting {
 }
 
 impl Gate for Splitting {
-    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         Ok(Some(match call {
             ProcessCall::PidfdOpen(_) if self.stranger => {
                 let own = Kernel::new().pidfd_open(hugeleaf_sys::own_pid()).unwrap();
-                Answer::Descriptor(hugeleaf_sys::duplicate_raw(own.number()).unwrap())
+                GateReply::Descriptor(hugeleaf_sys::duplicate_raw(own.number()).unwrap())
             }
             ProcessCall::Madvise(_, ranges, _) if self.stranger => {
-                Answer::Bytes(ranges.iter().map(|r| r.len()).sum())
+                GateReply::Bytes(ranges.iter().map(|r| r.len()).sum())
             }
             ProcessCall::OpenSplit(path) => match self.open {
                 Some(errnos) => return Err(errnos[usize::from(path.is_none())]),
-                None => Answer::Descriptor(File::open("/dev/null").unwrap().into()),
+                None => GateReply::Descriptor(File::open("/dev/null").unwrap().into()),
             },
             ProcessCall::Split(process, range) => {
                 self.split(process.pid(), range);
-                Answer::Done
+                GateReply::Done
             }
             _ => return Ok(None),
         }))

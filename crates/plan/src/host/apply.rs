@@ -11,16 +11,16 @@ use hugeleaf_units::PageSize;
 use super::apply_step::{Change, StepResult, execute, make_folders};
 use super::error::HostError;
 use super::journal::{Applied, Writer, applied, boot, next_id};
-use super::outcome::{ApplyOutcome, State, StepOutcome, StopReason};
-use super::place::{Place, below};
+use super::outcome::{ApplyOutcome, StepState, StepOutcome, StopReason};
+use super::path_state::{Place, below};
 use super::preview::{self, StepPreview, has_systemd, preview_step, probe, side_effect_of};
-use super::record::{Begin, Header, Listed, Record, SCHEMA};
+use super::record::{Begin, Header, RecordedStep, Record, SCHEMA};
 use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
 use super::{ChangeContext, lock};
 
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct ApplyRequest<'a> {
     pub steps: &'a [Step],
     pub plan: &'a str,
     pub plan_file: &'a str,
@@ -48,7 +48,7 @@ pub struct ApplyOptions {
 /// no error here. The outcome reports which steps were done.
 pub fn apply(
     context: &mut ChangeContext<'_>,
-    request: &Request<'_>,
+    request: &ApplyRequest<'_>,
     options: &ApplyOptions,
 ) -> Result<ApplyOutcome, HostError> {
     if let Some(id) = twice(request.steps) {
@@ -67,7 +67,7 @@ pub fn apply(
     };
     known(&history, request)?;
     let newest = history.iter().find(|one| !one.undone);
-    let changes = looked.iter().any(|l| l.state == State::WouldChange);
+    let changes = looked.iter().any(|l| l.state == StepState::WouldChange);
     let in_force = newest.filter(|one| one.is_whole());
     let is_same = in_force.is_some_and(|one| one.plan.known().is_some_and(|p| p == request.plan));
     if !changes && is_same {
@@ -84,7 +84,7 @@ pub fn apply(
     let mut writer = Writer::create(context.root, context.kernel, header, request.plan, secret)
         .map_err(HostError::State)?;
     let systemd = has_systemd(context.root);
-    let mut run = Run {
+    let mut run = ApplyRun {
         context,
         options,
         writer: &mut writer,
@@ -107,7 +107,7 @@ pub fn apply(
 }
 
 /// Checks that this program can read all applies in force, and that the plan was compared with them.
-fn known(history: &[Applied], request: &Request<'_>) -> Result<(), HostError> {
+fn known(history: &[Applied], request: &ApplyRequest<'_>) -> Result<(), HostError> {
     let mut in_force = history.iter().filter(|one| !one.undone);
     if let Some(newer) = in_force.clone().find(|one| one.is_newer) {
         return Err(newer.refuse_newer());
@@ -135,17 +135,17 @@ fn nothing_to_do(context: &ChangeContext<'_>, looked: &[StepPreview]) -> ApplyOu
     ApplyOutcome {
         id: None,
         continues: None,
-        steps: looked.iter().map(StepOutcome::of).collect(),
+        steps: looked.iter().map(StepOutcome::from_preview).collect(),
         stopped: None,
         reverted: None,
         systemd: has_systemd(context.root),
     }
 }
 
-impl Listed {
-    fn of(looked: &StepPreview) -> Listed {
+impl RecordedStep {
+    fn from_preview(looked: &StepPreview) -> RecordedStep {
         let step = &looked.step;
-        Listed {
+        RecordedStep {
             id: step.id.clone(),
             what: step.what.name().to_owned(),
             path: step.path.clone(),
@@ -158,16 +158,16 @@ impl Listed {
 }
 
 impl StepOutcome {
-    pub fn of(looked: &StepPreview) -> StepOutcome {
+    pub fn from_preview(looked: &StepPreview) -> StepOutcome {
         StepOutcome {
             before: Some(looked.before.clone()),
             wanted: Some(looked.wanted.clone()),
-            ..StepOutcome::listed(Listed::of(looked))
+            ..StepOutcome::listed(RecordedStep::from_preview(looked))
         }
     }
 
     /// Returns an outcome for a step of which only the header's entry is known.
-    pub(super) fn listed(listed: Listed) -> StepOutcome {
+    pub(super) fn listed(listed: RecordedStep) -> StepOutcome {
         StepOutcome {
             id: listed.id,
             what: listed.what,
@@ -187,7 +187,7 @@ impl StepOutcome {
 
 fn header(
     context: &mut ChangeContext<'_>,
-    request: &Request<'_>,
+    request: &ApplyRequest<'_>,
     looked: &[StepPreview],
     continues: Option<u32>,
 ) -> Header {
@@ -205,41 +205,41 @@ fn header(
             .iter()
             .map(|name| (*name).to_owned())
             .collect(),
-        steps: looked.iter().map(Listed::of).collect(),
+        steps: looked.iter().map(RecordedStep::from_preview).collect(),
     }
 }
 
-struct Run<'a, 'h> {
+struct ApplyRun<'a, 'h> {
     context: &'a mut ChangeContext<'h>,
     options: &'a ApplyOptions,
     writer: &'a mut Writer,
     outcome: ApplyOutcome,
 }
 
-struct Failure {
+struct StepFailure {
     error: String,
     errno: Option<Errno>,
     journal: bool,
 }
 
-fn failure(error: &SysError, journal: bool) -> Failure {
-    Failure {
+fn failure(error: &SysError, journal: bool) -> StepFailure {
+    StepFailure {
         error: error.to_string(),
         errno: Some(error.errno),
         journal,
     }
 }
 
-impl Run<'_, '_> {
+impl ApplyRun<'_, '_> {
     fn steps(&mut self, steps: &[Step], looked: &[StepPreview]) {
         for (step, first) in steps.iter().zip(looked) {
             if self.outcome.stopped.is_none() && self.context.stop.load(Ordering::Relaxed) {
                 self.outcome.stopped = Some(StopReason::Signal);
             }
-            let mut outcome = StepOutcome::of(first);
+            let mut outcome = StepOutcome::from_preview(first);
             if self.outcome.stopped.is_some() {
-                if outcome.state == State::WouldChange {
-                    outcome.state = State::NotReached;
+                if outcome.state == StepState::WouldChange {
+                    outcome.state = StepState::NotReached;
                 }
                 self.outcome.steps.push(outcome);
                 continue;
@@ -248,7 +248,7 @@ impl Run<'_, '_> {
             if let Err(failure) = self.step(step, &mut outcome) {
                 self.fail(&mut outcome, failure);
             }
-            let is_short = outcome.state == State::Short;
+            let is_short = outcome.state == StepState::Short;
             self.outcome.steps.push(outcome);
             if is_short && self.options.all_or_nothing {
                 self.outcome.stopped = Some(StopReason::Short);
@@ -256,10 +256,10 @@ impl Run<'_, '_> {
         }
     }
 
-    fn fail(&mut self, outcome: &mut StepOutcome, failure: Failure) {
+    fn fail(&mut self, outcome: &mut StepOutcome, failure: StepFailure) {
         // Begun and done, but not recorded as done: undo reads the current state.
-        if outcome.state != State::Begun {
-            outcome.state = State::Failed;
+        if outcome.state != StepState::Begun {
+            outcome.state = StepState::Failed;
         }
         outcome.note = Some(failure.error.clone());
         // If even this record cannot be written, the record of the beginning is enough.
@@ -280,18 +280,18 @@ impl Run<'_, '_> {
 
     /// Reads the current state again, since earlier steps may have changed it. Then journals the
     /// step, executes it, and journals the result.
-    fn step(&mut self, step: &Step, outcome: &mut StepOutcome) -> Result<(), Failure> {
+    fn step(&mut self, step: &Step, outcome: &mut StepOutcome) -> Result<(), StepFailure> {
         let looked =
-            preview_step(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| Failure {
+            preview_step(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| StepFailure {
                 error: obstacle.to_string(),
                 errno: obstacle.denied().map(|e| e.errno),
                 journal: false,
             })?;
-        *outcome = StepOutcome::of(&looked);
-        if looked.state != State::WouldChange {
+        *outcome = StepOutcome::from_preview(&looked);
+        if looked.state != StepState::WouldChange {
             return Ok(());
         }
-        outcome.state = State::Failed;
+        outcome.state = StepState::Failed;
         let beside_before = side_effect_of(self.context.root, &step.path);
         self.add(Record::Begin(begin(&looked, beside_before)))?;
         let root = self.context.root;
@@ -299,7 +299,7 @@ impl Run<'_, '_> {
         make_folders(self.context.kernel, &folders).map_err(|e| failure(&e, false))?;
         let made = execute(self.context, self.change(&looked)).map_err(|e| failure(&e, false))?;
         outcome.after = Some(made.after.clone());
-        outcome.state = State::Begun;
+        outcome.state = StepState::Begun;
         let done = Record::Done {
             step: step.id.clone(),
             after: made.after.clone(),
@@ -322,7 +322,7 @@ impl Run<'_, '_> {
         }
     }
 
-    fn add(&mut self, record: Record) -> Result<(), Failure> {
+    fn add(&mut self, record: Record) -> Result<(), StepFailure> {
         let written = self.writer.add(self.context.kernel, &record);
         written.map_err(|e| failure(&e, true))
     }
@@ -330,7 +330,7 @@ impl Run<'_, '_> {
     fn explain(&self, looked: &StepPreview, made: &StepResult, outcome: &mut StepOutcome) {
         match (&looked.step.what, &made.after) {
             (StepAction::Pool { size, node, pages }, Place::Pool { pages: got, .. })
-                if made.state == State::Short =>
+                if made.state == StepState::Short =>
             {
                 let node = match node {
                     0 => node_of(&looked.step.path),
@@ -344,13 +344,13 @@ impl Run<'_, '_> {
                     self.options.base_page,
                 )));
             }
-            (_, Place::Pool { surplus, .. }) if made.state == State::InUse => {
+            (_, Place::Pool { surplus, .. }) if made.state == StepState::InUse => {
                 outcome.note = Some(format!(
                     "{surplus} pages are in use beyond the size of the pool; each leaves it when \
                      its process frees it"
                 ));
             }
-            (_, Place::Value { value }) if made.state == State::Differs => {
+            (_, Place::Value { value }) if made.state == StepState::Differs => {
                 outcome.note = Some(format!("the kernel accepted the value but shows {value}"));
             }
             _ => {}

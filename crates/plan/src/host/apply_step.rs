@@ -6,8 +6,8 @@ use hugeleaf_sys::{
     Errno, FileMeta, HostChange, Kernel, SysError, draft_beside, is_draft_of, metadata_at,
 };
 
-use super::outcome::State;
-use super::place::{self, Place, below};
+use super::outcome::StepState;
+use super::path_state::{self, Place, below};
 use super::preview::real_file;
 use super::{ChangeContext, knob, pool};
 
@@ -25,7 +25,7 @@ pub struct Change<'a> {
 pub struct StepResult {
     pub after: Place,
     /// One of `done`, `short`, `in-use` and `differs`.
-    pub state: State,
+    pub state: StepState,
     pub attempts: u32,
 }
 
@@ -71,8 +71,8 @@ pub fn execute(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<St
     }
     let after = read_again(context, change.path, change.target, &path)?;
     let state = match after.is_like(change.target) {
-        true => State::Done,
-        false => State::Differs,
+        true => StepState::Done,
+        false => StepState::Differs,
     };
     Ok(StepResult {
         after,
@@ -97,10 +97,10 @@ fn make_pool(
     let got = pool::set(context, path, wanted, change.drop_caches)?;
     let had_surplus = matches!(change.now, Place::Pool { surplus, .. } if *surplus > 0);
     let state = match got.pages {
-        pages if pages < wanted => State::Short,
-        pages if pages > wanted => State::Differs,
-        _ if got.surplus > 0 && !had_surplus => State::InUse,
-        _ => State::Done,
+        pages if pages < wanted => StepState::Short,
+        pages if pages > wanted => StepState::Differs,
+        _ if got.surplus > 0 && !had_surplus => StepState::InUse,
+        _ => StepState::Done,
     };
     Ok(StepResult {
         after: Place::Pool {
@@ -125,15 +125,15 @@ pub fn read_again(
     let gone = || SysError::new("read", real.display().to_string(), Errno::NOENT);
     match like {
         Place::Value { .. } => {
-            let text = place::read_knob(real)?.ok_or_else(gone)?;
+            let text = path_state::read_knob(real)?.ok_or_else(gone)?;
             let value = knob::value(&text).to_owned();
             Ok(Place::Value { value })
         }
-        Place::Pool { .. } => place::read_pool(real)?.ok_or_else(gone),
+        Place::Pool { .. } => path_state::read_pool(real)?.ok_or_else(gone),
         Place::Mount { .. } | Place::NoMount | Place::OtherMount { .. } => {
-            Ok(place::read_mount(context.root, path))
+            Ok(path_state::read_mount(context.root, path))
         }
-        _ => place::read_file(real),
+        _ => path_state::read_file(real),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hugeleaf_host::ReadError;
 use hugeleaf_sys::{PathError, SysError};
 
-use super::block::BlockError;
+use super::file_block::BlockError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {

@@ -10,9 +10,9 @@ use hugeleaf_sys::{HostChange, Kernel, SysError, check_trusted};
 
 use super::apply_step::make_folders;
 use super::error::HostError;
-use super::outcome::State;
-use super::place::{Place, fresh, missing_folders};
-use super::record::{Begin, Damage, Header, Listed, Record, SCHEMA, line, parse_records};
+use super::outcome::StepState;
+use super::path_state::{Place, fresh, missing_folders};
+use super::record::{Begin, Damage, Header, RecordedStep, Record, SCHEMA, line, parse_records};
 
 /// Folder of the journals, below the root of the host.
 pub const JOURNAL: &str = "var/lib/hugeleaf/journal";
@@ -34,9 +34,9 @@ pub struct Applied {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedStep {
     /// The step as listed in the header, with its latest state.
-    pub listed: Listed,
+    pub listed: RecordedStep,
     /// State at the end of the apply; differs from the latest state after an undo.
-    pub applied: State,
+    pub applied: StepState,
     /// The record of its beginning; `None` if it was never begun.
     pub begun: Option<Begin>,
     pub after: Option<Place>,
@@ -146,7 +146,7 @@ fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
                 s.after = Some(after);
                 s.side_effect = beside;
             }),
-            Record::Failed { step, .. } => one.step(&step, |s| s.stands(State::Failed)),
+            Record::Failed { step, .. } => one.step(&step, |s| s.stands(StepState::Failed)),
             Record::End { complete, .. } => one.complete = Some(complete),
             Record::Undo { .. } => one.undone = false,
             Record::Undoing { .. } => {}
@@ -158,7 +158,7 @@ fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
 }
 
 impl AppliedStep {
-    fn new(listed: Listed) -> AppliedStep {
+    fn new(listed: RecordedStep) -> AppliedStep {
         AppliedStep {
             applied: listed.state,
             listed,
@@ -168,7 +168,7 @@ impl AppliedStep {
         }
     }
 
-    fn stands(&mut self, state: State) {
+    fn stands(&mut self, state: StepState) {
         (self.listed.state, self.applied) = (state, state);
     }
 }
@@ -178,8 +178,8 @@ impl Applied {
         self.is_newer = head.schema > SCHEMA;
         let steps = std::mem::take(&mut head.steps).into_iter();
         let steps = steps.map(|mut listed| {
-            if listed.state == State::WouldChange {
-                listed.state = State::NotReached;
+            if listed.state == StepState::WouldChange {
+                listed.state = StepState::NotReached;
             }
             AppliedStep::new(listed)
         });
@@ -194,19 +194,19 @@ impl Applied {
     /// Records the beginning of a step; adds it if the (damaged) head does not list it.
     fn begin(&mut self, begin: Begin) {
         if !self.steps.iter().any(|s| s.listed.id == begin.step) {
-            self.steps.push(AppliedStep::new(Listed {
+            self.steps.push(AppliedStep::new(RecordedStep {
                 id: begin.step.clone(),
                 what: begin.what.clone(),
                 path: begin.path.clone(),
                 why: String::new(),
                 verify: String::new(),
                 needs: Needs::Nothing,
-                state: State::Begun,
+                state: StepState::Begun,
             }));
         }
         let id = begin.step.clone();
         self.step(&id, |s| {
-            s.stands(State::Begun);
+            s.stands(StepState::Begun);
             s.begun = Some(begin);
         });
     }

@@ -5,7 +5,7 @@ use hugeleaf_sys::{Errno, HostLock, Kernel, check_trusted, lock_host, own_pid};
 
 use super::apply_step::make_folders;
 use super::error::HostError;
-use super::place::missing_folders;
+use super::path_state::missing_folders;
 
 const FOLDER: &str = "var/lib/hugeleaf";
 const LOCK: &str = "var/lib/hugeleaf/lock";

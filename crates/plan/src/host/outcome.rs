@@ -6,12 +6,12 @@ use crate::Needs;
 use hugeleaf_sys::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::place::{self, Place};
+use super::path_state::{self, Place};
 use super::shortage::Shortage;
 
 hugeleaf_units::named! {
     #[derive(Deserialize)]
-    pub enum State {
+    pub enum StepState {
         WouldChange = "would-change",
         /// The place already had the wanted state, and nothing was done.
         Already = "already",
@@ -37,16 +37,16 @@ hugeleaf_units::named! {
     }
 }
 
-impl State {
+impl StepState {
     pub const fn is_good(self) -> bool {
         matches!(
             self,
-            State::WouldChange
-                | State::Already
-                | State::Done
-                | State::NotApplicable
-                | State::Restored
-                | State::AsBefore
+            StepState::WouldChange
+                | StepState::Already
+                | StepState::Done
+                | StepState::NotApplicable
+                | StepState::Restored
+                | StepState::AsBefore
         )
     }
 }
@@ -68,7 +68,7 @@ pub struct StepOutcome {
     /// State after the step, read back; `None` if nothing was done.
     #[serde(serialize_with = "place::as_value")]
     pub after: Option<Place>,
-    pub state: State,
+    pub state: StepState,
     pub note: Option<String>,
     /// For a pool that is short: the missing pages, and the holders of the memory.
     pub shortage: Option<Box<Shortage>>,

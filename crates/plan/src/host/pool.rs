@@ -7,7 +7,7 @@ use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, HostChange, SysError};
 
 use super::ChangeContext;
-use super::place::{Place, read_pool};
+use super::path_state::{Place, read_pool};
 
 /// Maximum number of attempts. Each attempt reclaims and compacts; later ones gain from the
 /// compaction of the whole node in between.

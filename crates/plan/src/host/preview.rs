@@ -10,9 +10,9 @@ use hugeleaf_sys::{
 };
 
 use super::error::Obstacle;
-use super::outcome::State;
-use super::place::{self, Content, Place, below, fresh, missing_folders};
-use super::{OWNED, block, knob};
+use super::outcome::StepState;
+use super::path_state::{self, Content, Place, below, fresh, missing_folders};
+use super::{OWNED, file_block, knob};
 use hugeleaf_host::process::stat::own_capabilities;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct StepPreview {
     pub before: Place,
     pub wanted: Place,
     /// One of `would-change`, `already` and `not-applicable`.
-    pub state: State,
+    pub state: StepState,
     /// Missing parent folders that would be created, outermost first, as the host names them.
     pub makes: Vec<PathBuf>,
 }
@@ -75,14 +75,14 @@ pub fn preview_step(
         StepAction::Mount { options } => mount_places(root, &step.path, options)?,
     };
     let state = match &before {
-        _ if is_of_systemd(&step.path) && !has_systemd(root) => State::NotApplicable,
-        before if before.is_like(&wanted) => State::Already,
-        _ => State::WouldChange,
+        _ if is_of_systemd(&step.path) && !has_systemd(root) => StepState::NotApplicable,
+        before if before.is_like(&wanted) => StepState::Already,
+        _ => StepState::WouldChange,
     };
     let makes = match (&step.what, state, below(root, &step.path).parent()) {
         (
             StepAction::File { .. } | StepAction::Block { .. } | StepAction::Folder { .. },
-            State::WouldChange,
+            StepState::WouldChange,
             Some(folder),
         ) => {
             let folders = missing_folders(folder);
@@ -117,7 +117,7 @@ fn denied(error: SysError) -> Obstacle {
 }
 
 fn knob_places(root: &Root, path: &Path, value: &str) -> Result<(Place, Place), Obstacle> {
-    let text = place::read_knob(&below(root, path)).map_err(denied)?;
+    let text = path_state::read_knob(&below(root, path)).map_err(denied)?;
     let text = text.ok_or_else(|| Obstacle::Missing(path.to_owned()))?;
     let choices = knob::choices(&text);
     if !choices.is_empty() && !choices.contains(&value) {
@@ -134,7 +134,7 @@ fn knob_places(root: &Root, path: &Path, value: &str) -> Result<(Place, Place), 
 }
 
 fn pool_places(root: &Root, path: &Path, pages: u64) -> Result<(Place, Place), Obstacle> {
-    let before = place::read_pool(&below(root, path)).map_err(denied)?;
+    let before = path_state::read_pool(&below(root, path)).map_err(denied)?;
     let before = before.ok_or_else(|| Obstacle::Missing(path.to_owned()))?;
     Ok((before, Place::Pool { pages, surplus: 0 }))
 }
@@ -151,7 +151,7 @@ fn file_places(
     }
     let before = match known {
         Some(place) => place.clone(),
-        None => place::read_file(&below(root, path)).map_err(denied)?,
+        None => path_state::read_file(&below(root, path)).map_err(denied)?,
     };
     let meta = match &before {
         Place::Absent => fresh(mode),
@@ -173,14 +173,14 @@ fn block_places(
 ) -> Result<(Place, Place), Obstacle> {
     let before = match known {
         Some(place) => place.clone(),
-        None => place::read_file(&real_file(root, &step.path)).map_err(denied)?,
+        None => path_state::read_file(&real_file(root, &step.path)).map_err(denied)?,
     };
     let (content, meta) = match (before.as_file(), &before) {
         (Some((content, meta)), _) => (content.0.clone(), meta),
         (None, Place::Absent) => (Vec::new(), fresh(0o644)),
         (None, other) => return Err(in_the_way(&step.path, other)),
     };
-    let with = block::put(&content, &step.id, text).map_err(|broken| Obstacle::Broken {
+    let with = file_block::put(&content, &step.id, text).map_err(|broken| Obstacle::Broken {
         path: step.path.clone(),
         broken,
     })?;
@@ -213,7 +213,7 @@ fn folder_places(
     mode: u32,
     owner: Option<(u32, u32)>,
 ) -> Result<(Place, Place), Obstacle> {
-    let before = place::read_file(&below(root, path)).map_err(denied)?;
+    let before = path_state::read_file(&below(root, path)).map_err(denied)?;
     if !matches!(before, Place::Absent | Place::Folder { .. }) {
         return Err(in_the_way(path, &before));
     }
@@ -222,7 +222,7 @@ fn folder_places(
 }
 
 fn mount_places(root: &Root, path: &Path, options: &str) -> Result<(Place, Place), Obstacle> {
-    let before = place::read_mount(root, path);
+    let before = path_state::read_mount(root, path);
     let wanted = Place::Mount {
         options: options.to_owned(),
     };
@@ -276,7 +276,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
 
 /// Checks that the changing steps could be made now, as far as this is possible without making them.
 pub fn probe(root: &Root, looked: &[StepPreview]) -> Vec<Obstacle> {
-    let changing = looked.iter().filter(|l| l.state == State::WouldChange);
+    let changing = looked.iter().filter(|l| l.state == StepState::WouldChange);
     changing.filter_map(|l| probe_one(root, l).err()).collect()
 }
 

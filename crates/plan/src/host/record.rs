@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use crate::Needs;
 use serde::{Deserialize, Serialize};
 
-use super::outcome::State;
-use super::place::Place;
+use super::outcome::StepState;
+use super::path_state::Place;
 
 pub(super) const SCHEMA: u32 = 1;
 
@@ -22,7 +22,7 @@ pub enum Record {
     Done {
         step: String,
         after: Place,
-        state: State,
+        state: StepState,
         #[serde(default)]
         beside: Option<String>,
     },
@@ -42,7 +42,7 @@ pub enum Record {
     },
     Undone {
         step: String,
-        state: State,
+        state: StepState,
     },
     UndoEnd {
         time: String,
@@ -68,11 +68,11 @@ pub struct Header {
     pub continues: Option<u32>,
     #[serde(default)]
     pub serves: Vec<String>,
-    pub steps: Vec<Listed>,
+    pub steps: Vec<RecordedStep>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct RecordedStep {
     pub id: String,
     pub what: String,
     pub path: PathBuf,
@@ -81,7 +81,7 @@ pub struct Listed {
     #[serde(with = "NeedsInJournal")]
     pub needs: Needs,
     /// The state; `already` and `not-applicable` steps are never begun.
-    pub state: State,
+    pub state: StepState,
 }
 
 /// Form of [`Needs`] in the journal.
@@ -210,7 +210,7 @@ mod tests {
             forced: None,
             continues: Some(2),
             serves: vec!["pg".to_owned()],
-            steps: vec![Listed {
+            steps: vec![RecordedStep {
                 id: "pool".to_owned(),
                 what: "pool".to_owned(),
                 path: "/p".into(),
@@ -219,7 +219,7 @@ mod tests {
                 needs: Needs::Reboot {
                     first: "update-grub".to_owned(),
                 },
-                state: State::WouldChange,
+                state: StepState::WouldChange,
             }],
         };
         let begin = Begin {
@@ -243,7 +243,7 @@ mod tests {
                 after: Place::Value {
                     value: "é".to_owned(),
                 },
-                state: State::Short,
+                state: StepState::Short,
                 beside: Some("1".to_owned()),
             },
             Record::End {

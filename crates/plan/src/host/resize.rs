@@ -5,7 +5,7 @@ use std::path::Path;
 use hugeleaf_sys::{Errno, SysError};
 
 use super::lock::lock;
-use super::place::{Place, below, read_pool};
+use super::path_state::{Place, below, read_pool};
 use super::{ChangeContext, pool};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ mod tests {
     use hugeleaf_host::Root;
 
     use super::*;
-    use hugeleaf_sys::{Answer, Gate, HostChange, Kernel, ProcessCall};
+    use hugeleaf_sys::{GateReply, Gate, HostChange, Kernel, ProcessCall};
 
     const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
@@ -89,8 +89,8 @@ mod tests {
             Some(Ok(()))
         }
 
-        fn process(&self, _: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
-            Ok(Some(Answer::Done))
+        fn process(&self, _: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
+            Ok(Some(GateReply::Done))
         }
     }
 

@@ -15,11 +15,11 @@ use hugeleaf_units::Pages;
 use hugeleaf_verdict::reservation::may_grow_again;
 
 use super::apply_step::{Change, execute, read_again, remove_above, remove_drafts};
-use super::block;
+use super::file_block;
 use super::error::HostError;
 use super::journal::{Applied, AppliedStep, Writer, applied, boot};
-use super::outcome::{State, StepOutcome, UndoOutcome};
-use super::place::{Content, Place, below};
+use super::outcome::{StepState, StepOutcome, UndoOutcome};
+use super::path_state::{Content, Place, below};
 use super::preview::{SIDE_EFFECTS, has_systemd, real_file, side_effect_of};
 use super::record::{Begin, Record};
 use super::{ChangeContext, lock};
@@ -122,9 +122,9 @@ fn shared<'a>(chosen: &[&Applied], later: &'a Applied) -> Option<(&'a Path, bool
         let mut steps = steps
             .filter(changed)
             .filter(|step| step.listed.path == path);
-        steps.any(|step| !matches!(step.listed.state, State::Restored | State::AsBefore))
+        steps.any(|step| !matches!(step.listed.state, StepState::Restored | StepState::AsBefore))
     };
-    let rests = |step: &&AppliedStep| step.begun.is_none() && step.applied == State::Already;
+    let rests = |step: &&AppliedStep| step.begun.is_none() && step.applied == StepState::Already;
     let theirs = later.steps.iter();
     let theirs = theirs.filter(|step| changed(step) || rests(step));
     let mut theirs = theirs.filter(|step| ours(&step.listed.path));
@@ -141,7 +141,7 @@ pub fn undo_one(
         even: options.even_if_changed,
         rebooted: one.head.boot.is_some() && one.head.boot != boot(context.root),
     };
-    let mut run = Run {
+    let mut run = UndoRun {
         writer: (!options.dry_run).then(|| Writer::reopen(context.root, one.head.id)),
         outcome: UndoOutcome {
             id: one.head.id,
@@ -168,7 +168,7 @@ pub fn undo_one(
 }
 
 fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
-    let is_back = matches!(step.listed.state, State::Restored | State::AsBefore);
+    let is_back = matches!(step.listed.state, StepState::Restored | StepState::AsBefore);
     // Its folders may remain, because an incomplete undo kept a later step's file in them.
     let has_folders = |begun: &Begin| !one.undone && !begun.makes.is_empty();
     step.begun
@@ -176,7 +176,7 @@ fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
         .is_some_and(|begun| !is_back || has_folders(begun))
 }
 
-struct Run<'a, 'h, 's> {
+struct UndoRun<'a, 'h, 's> {
     context: &'a mut ChangeContext<'h>,
     /// The journal; `None` in a dry run.
     writer: Option<Writer>,
@@ -188,7 +188,7 @@ struct Run<'a, 'h, 's> {
     blocked: Vec<&'s Path>,
 }
 
-impl<'s> Run<'_, '_, 's> {
+impl<'s> UndoRun<'_, '_, 's> {
     fn add(&mut self, record: &Record) {
         if let Some(writer) = &mut self.writer {
             self.journaled = self.journaled && writer.add(self.context.kernel, record).is_ok();
@@ -237,13 +237,13 @@ impl<'s> Run<'_, '_, 's> {
 }
 
 const fn is_open(step: &StepOutcome) -> bool {
-    matches!(step.state, State::Failed | State::Busy)
+    matches!(step.state, StepState::Failed | StepState::Busy)
 }
 
 fn outcome_of(step: &AppliedStep) -> StepOutcome {
     StepOutcome {
         wanted: step.begun.as_ref().map(|begun| begun.before.clone()),
-        state: State::NotReached,
+        state: StepState::NotReached,
         ..StepOutcome::listed(step.listed.clone())
     }
 }
@@ -285,8 +285,8 @@ fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> UndoAction {
         return UndoAction::To(before.clone());
     }
     if let (Some(text), Some((content, look))) = (&begun.block, now.as_file()) {
-        let written = block::whole(&step.listed.id, text);
-        if let Some(rest) = block::cut(&content.0, &step.listed.id, &written) {
+        let written = file_block::whole(&step.listed.id, text);
+        if let Some(rest) = file_block::cut(&content.0, &step.listed.id, &written) {
             return UndoAction::Cut(Place::file(Content(rest), &look));
         }
     }
@@ -330,7 +330,7 @@ fn is_gone(step: &AppliedStep, error: &SysError) -> bool {
 const ONLY_THE_BLOCK: &str = "the file was changed meanwhile; only hugeleaf's block is removed";
 
 fn leave_alone(step: &AppliedStep, result: &mut StepOutcome) {
-    result.state = State::ChangedSince;
+    result.state = StepState::ChangedSince;
     let text = match step.after {
         Some(_) => "it was changed meanwhile, and is left unchanged",
         None => "it is neither as before nor as planned, and is left unchanged",
@@ -351,12 +351,12 @@ fn undo_step(
         let is_full =
             step.listed.what == "folder" && matches!(error.errno, Errno::NOTEMPTY | Errno::EXIST);
         let (state, note) = match (is_busy, is_full) {
-            (true, _) => (State::Busy, "a process has it open; it stays mounted"),
+            (true, _) => (StepState::Busy, "a process has it open; it stays mounted"),
             (_, true) => (
-                State::ChangedSince,
+                StepState::ChangedSince,
                 "it contains other files, and is left unchanged",
             ),
-            _ => (State::Failed, &*error.to_string()),
+            _ => (StepState::Failed, &*error.to_string()),
         };
         (result.state, result.note) = (state, Some(note.to_owned()));
     }
@@ -377,7 +377,7 @@ fn try_undo_step(
     let known = left.as_ref().and_then(|left| left.get(&key).cloned());
     let now = match known.map_or_else(|| read_now(context, step), Ok) {
         Err(error) if is_gone(step, &error) => {
-            result.state = State::AsBefore;
+            result.state = StepState::AsBefore;
             result.note = Some("it no longer exists, so nothing is restored".to_owned());
             return Ok(());
         }
@@ -389,7 +389,7 @@ fn try_undo_step(
     }
     let decision = decide(&now, step, rules);
     match (&decision, &mut left) {
-        (UndoAction::Nothing, _) => result.state = State::AsBefore,
+        (UndoAction::Nothing, _) => result.state = StepState::AsBefore,
         (UndoAction::LeaveAlone, _) => {
             leave_alone(step, result);
             return Ok(());
@@ -398,7 +398,7 @@ fn try_undo_step(
             put_back(context, step, &now, target, result)?;
         }
         (UndoAction::To(target) | UndoAction::Cut(target), Some(left)) => {
-            result.state = State::WouldChange;
+            result.state = StepState::WouldChange;
             result.note = may_restore(context, step, &now, target).err();
             left.insert(key, target.clone());
         }
@@ -434,7 +434,7 @@ fn put_back(
     result: &mut StepOutcome,
 ) -> Result<(), SysError> {
     if let Err(why) = may_restore(context, step, now, target) {
-        (result.state, result.note) = (State::Failed, Some(why));
+        (result.state, result.note) = (StepState::Failed, Some(why));
         return Ok(());
     }
     let beside_before = side_effect_of(context.root, &step.listed.path);
@@ -450,15 +450,15 @@ fn put_back(
     )?;
     restore_side_effect(context, step, beside_before)?;
     result.state = match made.state {
-        State::Done => State::Restored,
+        StepState::Done => StepState::Restored,
         other => other,
     };
-    if let (State::InUse, Place::Pool { surplus, .. }) = (made.state, &made.after) {
+    if let (StepState::InUse, Place::Pool { surplus, .. }) = (made.state, &made.after) {
         result.note = Some(format!(
             "{surplus} pages are still in use; each leaves the pool when its process frees it"
         ));
     }
-    if let (State::Short, Place::Pool { pages, .. }) = (made.state, &made.after) {
+    if let (StepState::Short, Place::Pool { pages, .. }) = (made.state, &made.after) {
         result.note = Some(format!("only {pages} pages were available"));
     }
     result.after = Some(made.after);

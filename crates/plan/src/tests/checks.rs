@@ -7,7 +7,7 @@ fn plan() -> Plan {
     usual(&host(), &[service("a", ServiceKind::SysV, 4 * GIB)])
 }
 
-fn held(plan: &Plan, host: &Host, identity: &Identity) -> Result<Vec<String>, Vec<String>> {
+fn held(plan: &Plan, host: &Host, identity: &HostIdentity) -> Result<Vec<String>, Vec<String>> {
     let refused = |all: Vec<Failure>| {
         assert!(
             all.iter().all(|r| r.remedy.contains("hugeleaf plan")),
@@ -33,7 +33,7 @@ fn the_host_that_it_was_made_for() {
 
 #[test]
 fn another_host() {
-    let other = Identity {
+    let other = HostIdentity {
         name: word("db2"),
         id: word("ff"),
     };
@@ -43,13 +43,13 @@ fn another_host() {
         ["the plan is for the host db1, but this host is db2"]
     );
     // A renamed host is the same host.
-    let renamed = Identity {
+    let renamed = HostIdentity {
         name: word("db2"),
         ..identity()
     };
     assert_eq!(held(&plan(), &host(), &renamed), Ok(Vec::new()));
     // A clone with the same name has another id.
-    let clone = Identity {
+    let clone = HostIdentity {
         id: word("ff"),
         ..identity()
     };
@@ -58,7 +58,7 @@ fn another_host() {
         "another host named db1",
     );
     // Without ids, only the name identifies the host.
-    let unnamed = Identity {
+    let unnamed = HostIdentity {
         name: word("db2"),
         id: Fact::Absent,
     };

@@ -61,7 +61,7 @@ fn a_size_that_is_configured_or_named_is_taken() {
     // 9 G for 8 G and a byte wastes more than 2 %.
     let plan = planned(&host(), &[one.clone()], &wishes);
     assert_eq!(pools(&plan), ["2M/0: 2049", "2M/1: 2048"]);
-    one.demands[0].mappings = vec![Mappings::one(Bytes(8 * GIB))];
+    one.demands[0].mappings = vec![Mappings::single(Bytes(8 * GIB))];
     let plan = planned(&host(), &[one], &wishes);
     assert_eq!(pools(&plan), ["1G/0: 4", "1G/1: 4"]);
     has(&plan.services[0].ways, "huge_page_size = '1GB'");
@@ -419,7 +419,7 @@ fn the_smaller_plan_keeps_the_most_that_was_used() {
     let identity = identity();
     let facts = facts(&host, &identity);
     let watched = Duration::from_secs(60);
-    let tight = |samples: &[Sample]| {
+    let tight = |samples: &[PoolSample]| {
         let plan = tighten(&facts, samples, watched, &PlanOptions::default()).unwrap();
         assert_eq!(parse(&written(&plan)).as_ref(), Ok(&plan));
         plan

@@ -11,7 +11,7 @@ fn cluster(folder: &str, bytes: u64) -> Service {
 
 fn after(host: &Host, in_force: &[InForce], found: &[Service], new: &[Service]) -> Plan {
     let identity = identity();
-    let facts = Facts {
+    let facts = PlanFacts {
         in_force,
         found,
         ..facts(host, &identity)
@@ -120,7 +120,7 @@ fn idle_pages_are_left_to_a_plan_that_cannot_be_read() {
         in_force: &unread,
     };
     assert!(check(&plan, &now).is_ok());
-    let facts = Facts {
+    let facts = PlanFacts {
         in_force: &unread,
         ..facts(&host, &identity)
     };
@@ -249,7 +249,7 @@ fn what_is_made_smaller_leaves_stopped_services_theirs() {
     let in_force = [applied(1, both)];
     let found = [running(a.clone(), "2M", PageKind::Hugetlb), b.clone()];
     let identity = identity();
-    let facts = Facts {
+    let facts = PlanFacts {
         in_force: &in_force,
         found: &found,
         ..facts(&host, &identity)

@@ -2,7 +2,7 @@
 
 use super::*;
 use hugeleaf_host::{Cgroup, HugetlbLimit};
-use hugeleaf_verdict::advice::{Want, Wanted};
+use hugeleaf_verdict::advice::{SettingRequirement, AcceptedValues};
 
 fn knobs(plan: &Plan) -> Vec<String> {
     let one = |k: &Knob| {
@@ -36,12 +36,12 @@ fn what_a_running_program_wants_otherwise_is_left_out() {
         ("never", &[][..], true),
         ("madvise", &["enabled: never -> madvise"], false),
     ] {
-        let wants = [Want {
+        let wants = [SettingRequirement {
             who: "Redis".to_owned(),
             file: path.clone(),
-            values: Wanted::OneOf(vec![wanted.to_owned()]),
+            values: AcceptedValues::OneOf(vec![wanted.to_owned()]),
         }];
-        let facts = Facts {
+        let facts = PlanFacts {
             wants: &wants,
             ..facts(&host, &identity)
         };

@@ -6,14 +6,14 @@ use hugeleaf_host::system::settings::BootLine;
 use hugeleaf_host::{Fact, Host, Pool, Sysctl, pool_file, size_folder};
 use hugeleaf_units::{Bytes, Pages};
 
-use super::{Applied, StepKind, Facts, Place, PlaceState, ReclaimablePages};
+use super::{Applied, StepKind, VerifyFacts, AppliedStepState, PlaceState, ReclaimablePages};
 use crate::Plan;
 use hugeleaf_verdict::advice::{Change, Setting};
 use hugeleaf_verdict::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
 
 /// Finds pools with fewer pages than files or the kernel command line request, and unreadable
 /// facts, with the rules of `status`. A pool that cannot be read is not verified.
-pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn pools(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let unread = |pages: &Fact<Pages>| pages.error().is_some();
     let host = with_given(facts);
     let mut pools = host.pools.iter();
@@ -38,7 +38,7 @@ pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 /// Returns the host as if the guard had given no pages back.
-fn with_given<'a>(facts: &Facts<'a>) -> Cow<'a, Host> {
+fn with_given<'a>(facts: &VerifyFacts<'a>) -> Cow<'a, Host> {
     let mut host = Cow::Borrowed(facts.host);
     for given in facts.given {
         for pool in &mut host.to_mut().pools {
@@ -53,7 +53,7 @@ fn with_given<'a>(facts: &Facts<'a>) -> Cow<'a, Host> {
 }
 
 /// Returns a pool's place as if the guard had given no pages back.
-fn place_with_given(facts: &Facts<'_>, place: &Place) -> Place {
+fn place_with_given(facts: &VerifyFacts<'_>, place: &AppliedStepState) -> AppliedStepState {
     let mut place = place.clone();
     let of_it = |given: &&ReclaimablePages| {
         let file = pool_file(given.page, given.node, "nr_hugepages");
@@ -73,7 +73,7 @@ fn place_with_given(facts: &Facts<'_>, place: &Place) -> Place {
 
 /// Finds sysctl.d settings that are not in force. [`pools`] handles missing pages, and [`places`]
 /// handles knobs set by a plan.
-pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn sysctl(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let settings = facts.host.limits.sysctl.entries();
     let planned = |key: &str| {
         let knob = format!("/proc/sys/{}", key.replace('.', "/"));
@@ -113,7 +113,7 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
 
 /// True if the newest plan for the default-size pool expects `now` pages now and `after_boot` pages
 /// after the next boot.
-fn is_left_idle(facts: &Facts<'_>, now: u64, after_boot: u64) -> bool {
+fn is_left_idle(facts: &VerifyFacts<'_>, now: u64, after_boot: u64) -> bool {
     let default = facts.host.memory.default_hugetlb_page.get();
     let mut plans = plans(facts);
     default.is_some_and(|page| {
@@ -126,7 +126,7 @@ fn is_left_idle(facts: &Facts<'_>, now: u64, after_boot: u64) -> bool {
     })
 }
 
-fn plans<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Plan> {
+fn plans<'a>(facts: &VerifyFacts<'a>) -> impl Iterator<Item = &'a Plan> {
     facts
         .applied
         .iter()
@@ -134,7 +134,7 @@ fn plans<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Plan> {
 }
 
 /// True if a pool lost only idle pages, which no file requests again after a boot.
-fn lost_idle_only(facts: &Facts<'_>, place: &Place) -> bool {
+fn lost_idle_only(facts: &VerifyFacts<'_>, place: &AppliedStepState) -> bool {
     let mut pools = plans(facts).flat_map(|plan| &plan.pools);
     let pool = pools.find(|pool| crate::pool_path(pool) == place.path);
     let (Some(pool), Some(now)) = (pool, number(&place.now)) else {
@@ -143,7 +143,7 @@ fn lost_idle_only(facts: &Facts<'_>, place: &Place) -> bool {
     (pool.lasting().get()..=pool.pages.get()).contains(&now)
 }
 
-fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
+fn in_force(facts: &VerifyFacts<'_>, key: &str) -> Option<u64> {
     let limits = &facts.host.limits;
     let default = facts.host.memory.default_hugetlb_page.get();
     let pool = || facts.host.pool(default?);
@@ -158,7 +158,7 @@ fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
 }
 
 /// Finds knobs that differ from their tmpfiles.d value. [`places`] handles knobs set by a plan.
-pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn tmpfiles(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let lines = facts.settings.tmpfiles.entries();
     let planned = |knob: &str| {
         let mut places = in_force_places(facts);
@@ -187,7 +187,7 @@ pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn by_whom(facts: &Facts<'_>, knob: &str) -> String {
+fn by_whom(facts: &VerifyFacts<'_>, knob: &str) -> String {
     match facts.settings.tuned.known() {
         Some(profile) if knob.contains("transparent_hugepage") => {
             format!("; tuned's profile {profile} may have set it")
@@ -197,7 +197,7 @@ fn by_whom(facts: &Facts<'_>, knob: &str) -> String {
 }
 
 /// Returns every path that a plan in force set, as its newest plan left it.
-fn in_force_places<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Place> {
+fn in_force_places<'a>(facts: &VerifyFacts<'a>) -> impl Iterator<Item = &'a AppliedStepState> {
     let applied = facts.applied;
     applied.iter().enumerate().flat_map(move |(at, one)| {
         one.places.iter().filter(move |place| {
@@ -210,15 +210,15 @@ fn in_force_places<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Place> {
 }
 
 /// Finds paths that differ from the state that a plan in force left.
-pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn places(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let newest = facts.applied.first();
     let host = with_given(facts);
     // The directory of any node.
-    let is_of = |place: &Place, pool: &Pool| {
+    let is_of = |place: &AppliedStepState, pool: &Pool| {
         let folder = size_folder(pool.size);
         place.path.iter().any(|part| part.to_str() == Some(&folder))
     };
-    let is_reported = |place: &&Place| {
+    let is_reported = |place: &&AppliedStepState| {
         let mut pools = host.totals();
         let is_short = |pool: &Pool| is_of(place, pool) && pool_short(&host, pool).is_some();
         place.what == StepKind::Pool && pools.any(is_short)
@@ -232,7 +232,7 @@ pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> Option<Finding> {
+fn place_finding(facts: &VerifyFacts<'_>, newest: Option<&Applied>, place: &AppliedStepState) -> Option<Finding> {
     let path = place.path.display();
     let is = match &place.state {
         PlaceState::AsApplied | PlaceState::NotApplicable => return None,
@@ -286,7 +286,7 @@ fn number(text: &Option<String>) -> Option<u64> {
 }
 
 /// Missing pages are a shortfall, additional pages only a note.
-fn pool_severity(place: &Place) -> Severity {
+fn pool_severity(place: &AppliedStepState) -> Severity {
     match (number(&place.now), number(&place.wanted)) {
         (Some(now), Some(wanted)) if now > wanted => Severity::Note,
         _ => Severity::Problem,
@@ -295,7 +295,7 @@ fn pool_severity(place: &Place) -> Severity {
 
 /// Finds pools that the boot loader's files request, but the running kernel's command line does
 /// not.
-pub(super) fn boot(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn boot(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let Some(running) = facts.host.limits.boot.text() else {
         return Vec::new();
     };
@@ -328,7 +328,7 @@ pub(super) fn boot(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 /// Finds incomplete applies, and damaged journals and plans.
-pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn journal(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for applied in facts.applied {
         let (id, undo) = (applied.id, format!("hugeleaf undo {}", applied.id));
@@ -351,7 +351,7 @@ pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 /// Finds kernel log messages about short pools and failed allocations in the relevant period.
-pub(super) fn kernel_log(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn kernel_log(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let since = facts.log_since.zip(facts.booted);
     let is_recent = |line: &&String| match (since, seconds_of(line)) {
         (Some((since, booted)), Some(at)) => booted.saturating_add(at) >= since,

@@ -5,17 +5,17 @@ use hugeleaf_host::system::pam_limits::limits_of;
 use hugeleaf_host::{HugetlbLimit, HugetlbAccounting};
 use hugeleaf_units::Bytes;
 
-use super::{Facts, PLAN, Row};
+use super::{VerifyFacts, PLAN, ServiceRow};
 use hugeleaf_verdict::advice::{Change, Scope, Setting, of_container};
-use hugeleaf_verdict::findings::{Finding, Next, shell_word};
+use hugeleaf_verdict::findings::{Finding, ScreenCommand, shell_word};
 
 /// Returns the first obstacle between a service and its requested pages.
-pub(super) fn of(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
+pub(super) fn first_obstacle(facts: &VerifyFacts<'_>, service: &Service, row: &ServiceRow) -> Option<Finding> {
     cgroup(facts, service, row).or_else(|| segments(facts, service, row))
 }
 
 /// Finds a limit of its cgroup or a parent that is below the request.
-pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
+pub(super) fn cgroup(facts: &VerifyFacts<'_>, service: &Service, row: &ServiceRow) -> Option<Finding> {
     let groups = service.limits.hugetlb.iter();
     let mut limits =
         groups.flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
@@ -25,7 +25,7 @@ pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<
         let (of, allowed, then) = too_low(limit, asked)?;
         let setting = Setting::file(cgroup.limit_file(limit.size, of));
         let raised = Change::new(setting, format!("{asked:#}")).from(allowed.get());
-        let next: Next = match service.limits.is_in_container {
+        let next: ScreenCommand = match service.limits.is_in_container {
             true => of_container(limit.size, Some(asked), program(service.kind)).into(),
             false => raised.in_scope(Scope::Cgroup).check(facts.host).into(),
         };
@@ -72,14 +72,14 @@ fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(HugetlbAccounting, Byt
 /// Finds a missing permission for SysV hugetlb segments. They need CAP_IPC_LOCK or the group
 /// `vm.hugetlb_shm_group`. A sufficient memlock limit works too, but is deprecated (mm/hugetlb,
 /// fs/hugetlbfs: can_do_hugetlb_shm, user_shm_lock).
-fn segments(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
+fn segments(facts: &VerifyFacts<'_>, service: &Service, row: &ServiceRow) -> Option<Finding> {
     if service.kind != ServiceKind::SysV {
         return None;
     }
     let user = service.user.as_ref()?;
     let group = facts.host.limits.hugetlb_shm_group.get()?;
     let is_member = user.groups.iter().any(|g| u64::from(*g) == group);
-    let needed = Row::bytes(&row.asked);
+    let needed = ServiceRow::bytes(&row.asked);
     if user.ipc_lock || is_member || user.memlock.get().is_some_and(|limit| limit >= needed) {
         return None;
     }
@@ -115,7 +115,7 @@ fn name_of(user: &User) -> String {
 }
 
 /// Finds limits from files that a running service lacks because it started before.
-pub(super) fn limits_not_taken(facts: &Facts<'_>) -> Vec<Finding> {
+pub(super) fn limits_not_taken(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let one = |service: &Service| {
         let user = service.user.as_ref().filter(|_| service.is_running())?;
         let has = user.memlock.get()?;
@@ -147,7 +147,7 @@ pub(super) fn limits_not_taken(facts: &Facts<'_>) -> Vec<Finding> {
 
 /// Returns the soft memlock limit at the next start, and its file. A unit has its own limit.
 /// Processes started by users have the limit of PAM.
-fn limit_in_files(facts: &Facts<'_>, service: &Service, user: &User) -> Option<(Bytes, String)> {
+fn limit_in_files(facts: &VerifyFacts<'_>, service: &Service, user: &User) -> Option<(Bytes, String)> {
     if let Some(unit) = &service.unit {
         let file = facts
             .settings

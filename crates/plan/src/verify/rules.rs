@@ -1,17 +1,17 @@
 //! All rules, in order of dependency.
 
 use super::drift::not_verified;
-use super::{Facts, Newest, Report, drift, needs, rights};
+use super::{VerifyFacts, Newest, VerifyReport, drift, demand, rights};
 use hugeleaf_verdict::findings::{Finding, on_one_screen, without_contradicting_wants};
 
 /// Compares facts, files and plans.
-pub fn verify(facts: &Facts<'_>) -> Report {
-    let mut rows = needs::rows(facts);
-    let pools = needs::pools(facts, &rows);
-    let mut findings = needs::short(facts, &mut rows, &pools);
-    findings.extend(needs::restart(&rows, &pools, facts));
-    findings.extend(needs::combined_shortage(facts, &rows, &pools));
-    findings.extend(needs::unused(facts, &pools));
+pub fn verify(facts: &VerifyFacts<'_>) -> VerifyReport {
+    let mut rows = demand::rows(facts);
+    let pools = demand::pools(facts, &rows);
+    let mut findings = demand::short(facts, &mut rows, &pools);
+    findings.extend(demand::restart(&rows, &pools, facts));
+    findings.extend(demand::combined_shortage(facts, &rows, &pools));
+    findings.extend(demand::unused(facts, &pools));
     findings.extend(rights::limits_not_taken(facts));
     findings.extend(drift::pools(facts));
     findings.extend(drift::sysctl(facts));
@@ -23,7 +23,7 @@ pub fn verify(facts: &Facts<'_>) -> Report {
     findings.extend(unread(facts));
     let findings = without_contradicting_wants(on_one_screen(findings), facts.wants);
     let newest = facts.applied.first();
-    Report {
+    VerifyReport {
         services: rows.into_iter().map(|row| row.row).collect(),
         pools,
         steps: facts
@@ -39,7 +39,7 @@ pub fn verify(facts: &Facts<'_>) -> Report {
     }
 }
 
-fn unread(facts: &Facts<'_>) -> Vec<Finding> {
+fn unread(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     let services = facts.unread.iter().cloned().map(not_verified);
     let settings = facts.settings;
     let files = [

@@ -4,15 +4,15 @@ use hugeleaf_host::demand::{
     Demand, Mappings, PageSource as From, Requirement, Service, ServiceKind, User, HugePageSetting,
 };
 use hugeleaf_host::system::pam_limits;
-use hugeleaf_host::system::settings::{BootLine, KnobLine, Settings};
+use hugeleaf_host::system::settings::{BootLine, KnobLine, SettingsFiles};
 use hugeleaf_host::system::unit_files::UnitFile;
 use hugeleaf_host::{Cgroup, Fact, PageUsage, Host, HugetlbLimit, Pid, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
-use super::{Applied, StepKind, Facts, Place, PlaceState, ReclaimablePages, Report, verify};
+use super::{Applied, StepKind, VerifyFacts, AppliedStepState, PlaceState, ReclaimablePages, VerifyReport, verify};
 use crate::{BasePages, DemandPlan, TargetHost, PageCount, Plan, PoolPlan, ServicePlan};
 use hugeleaf_testkit::healthy_host::{healthy, size, word};
-use hugeleaf_verdict::advice::{Want, Wanted};
+use hugeleaf_verdict::advice::{SettingRequirement, AcceptedValues};
 
 /// The values that [`Facts`] borrows.
 struct World {
@@ -20,11 +20,11 @@ struct World {
     services: Vec<Service>,
     unread: Vec<String>,
     applied: Vec<Applied>,
-    settings: Settings,
+    settings: SettingsFiles,
     booted: Option<u64>,
     log_since: Option<u64>,
     given: Vec<ReclaimablePages>,
-    wants: Vec<Want>,
+    wants: Vec<SettingRequirement>,
 }
 
 const PAGES: u64 = 4096; // not a page size: the pool of the healthy host
@@ -49,7 +49,7 @@ fn demand(pages: u64, held: Option<u64>) -> Demand {
     let bytes = |pages: u64| Pages(pages).in_bytes(two_mib());
     Demand {
         what: "shared_buffers and related memory".to_owned(),
-        mappings: vec![Mappings::one(bytes(pages))],
+        mappings: vec![Mappings::single(bytes(pages))],
         place: From::Pool,
         page: None,
         source: "its mapping".to_owned(),
@@ -117,7 +117,7 @@ fn plan(name: &str, pages: u64) -> Plan {
                 what: "shared_buffers".to_owned(),
                 source: "its mapping".to_owned(),
                 from: From::Pool,
-                mappings: vec![Mappings::one(Pages(pages).in_bytes(two_mib()))],
+                mappings: vec![Mappings::single(Pages(pages).in_bytes(two_mib()))],
                 pages: vec![PageCount {
                     page: two_mib(),
                     pages: Pages(pages),
@@ -136,8 +136,8 @@ fn plan(name: &str, pages: u64) -> Plan {
     }
 }
 
-fn place(what: StepKind, path: &str, wanted: &str) -> Place {
-    Place {
+fn place(what: StepKind, path: &str, wanted: &str) -> AppliedStepState {
+    AppliedStepState {
         id: "step".to_owned(),
         what,
         path: path.into(),
@@ -180,7 +180,7 @@ fn world() -> World {
                 place(StepKind::File, DROP_IN, "LimitMEMLOCK=8G"),
             ],
         }],
-        settings: Settings {
+        settings: SettingsFiles {
             tmpfiles: Fact::Known(vec![KnobLine {
                 path: "/etc/tmpfiles.d/thp.conf".to_owned(),
                 knob: "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
@@ -200,8 +200,8 @@ fn world() -> World {
 }
 
 impl World {
-    fn verify(&self) -> Report {
-        verify(&Facts {
+    fn verify(&self) -> VerifyReport {
+        verify(&VerifyFacts {
             host: &self.host,
             services: &self.services,
             unread: &self.unread,
@@ -265,10 +265,10 @@ fn running_programs_are_asked_what_they_want() {
     }]);
     let command = |world: &World| world.verify().findings[0].command.clone();
     assert_eq!(command(&world), "sysctl -w vm.hugetlb_shm_group=5");
-    world.wants = vec![Want {
+    world.wants = vec![SettingRequirement {
         who: "Oracle".to_owned(),
         file: "/proc/sys/vm/hugetlb_shm_group".to_owned(),
-        values: Wanted::OneOf(vec!["0".to_owned()]),
+        values: AcceptedValues::OneOf(vec!["0".to_owned()]),
     }];
     assert_eq!(command(&world), "hugeleaf check");
     world.shows("sysctl-drift", &["Oracle wants another value"]);

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::Root;
 use hugeleaf_plan::host::{
-    ApplyOptions, ChangeContext, HostError, Request, State, StopReason, apply,
+    ApplyOptions, ChangeContext, HostError, ApplyRequest, StepState, StopReason, apply,
 };
-use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysError, lock_host};
+use hugeleaf_sys::{GateReply, Errno, Gate, HostChange, Kernel, ProcessCall, SysError, lock_host};
 
 use super::faulty::{BlockResult, FaultyHost};
 use super::tree::{Tree, assert_same, file, knob, pool, steps};
@@ -65,7 +65,7 @@ fn fails_at(at: usize, fate: BlockResult) {
                 .iter()
                 .skip(place.map_or(usize::MAX, |p| p + 1));
             for later in after {
-                assert_eq!(later.state, State::NotReached, "{when}: {}", later.id);
+                assert_eq!(later.state, StepState::NotReached, "{when}: {}", later.id);
             }
         }
     }
@@ -169,13 +169,13 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
     let outcome = apply_to(tree.path(), &kernel, &steps, &options()).unwrap();
     assert!(!outcome.is_good() && outcome.stopped.is_none());
     let step = outcome.steps.iter().find(|s| s.id == "pool").unwrap();
-    assert_eq!(step.state, State::Short);
+    assert_eq!(step.state, StepState::Short);
     let short = step.shortage.as_ref().unwrap();
     assert_eq!((short.got.get(), short.missing.get()), (7, 493));
     assert!(short.free.known().is_some() && short.attempts > 1);
     assert_eq!(
         state(&outcome.steps, "unit"),
-        State::Done,
+        StepState::Done,
         "the rest is made"
     );
     undo_newest(tree.path(), &Kernel::new()).unwrap();
@@ -191,8 +191,8 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
         outcome.reverted.as_ref().unwrap().is_good(),
         "{outcome:#?}"
     );
-    assert_eq!(state(&outcome.steps, "group"), State::Restored);
-    assert_eq!(state(&outcome.steps, "unit"), State::NotReached);
+    assert_eq!(state(&outcome.steps, "group"), StepState::Restored);
+    assert_eq!(state(&outcome.steps, "unit"), StepState::NotReached);
     assert_same(&before, &tree.snapshot(), "taken back");
 }
 
@@ -211,8 +211,8 @@ impl Gate for Stingy {
         is_pool.then(|| HostChange::Write(path, &capped).execute())
     }
 
-    fn process(&self, _: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
-        Ok(Some(Answer::Done))
+    fn process(&self, _: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
+        Ok(Some(GateReply::Done))
     }
 }
 
@@ -222,7 +222,7 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
     let before = tree.snapshot();
     let (root, stop) = (Root::at(tree.path()), AtomicBool::new(false));
     let steps = steps();
-    let request = Request {
+    let request = ApplyRequest {
         steps: &steps,
         plan: super::PLAN,
         plan_file: "p",
@@ -249,12 +249,12 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
     let done = outcome
         .steps
         .iter()
-        .filter(|s| s.state == State::Done)
+        .filter(|s| s.state == StepState::Done)
         .count();
     let rest = outcome
         .steps
         .iter()
-        .filter(|s| s.state == State::NotReached)
+        .filter(|s| s.state == StepState::NotReached)
         .count();
     assert_eq!((done, rest), (3, steps.len() - 3));
     // An interrupted apply and its repetition are undone as one.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use hugeleaf_sys::{Answer, Errno, Gate, HostChange, Kernel, ProcessCall, SysError};
+use hugeleaf_sys::{GateReply, Errno, Gate, HostChange, Kernel, ProcessCall, SysError};
 
 /// Result of the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,8 +117,8 @@ impl Gate for Faulty {
     }
 
     /// Waits return at once.
-    fn process(&self, call: ProcessCall<'_>) -> Result<Option<Answer>, Errno> {
-        Ok(matches!(call, ProcessCall::Sleep(_)).then_some(Answer::Done))
+    fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
+        Ok(matches!(call, ProcessCall::Sleep(_)).then_some(GateReply::Done))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Damaged journals: the intact records are used, and the damage is reported.
 
 use hugeleaf_host::Root;
-use hugeleaf_plan::host::{HostError, State, applied};
+use hugeleaf_plan::host::{HostError, StepState, applied};
 use hugeleaf_sys::Kernel;
 
 use super::tree::{Tree, assert_same, steps};
@@ -32,7 +32,7 @@ fn cut_off_anywhere_what_was_begun_before_is_undone_and_the_cut_is_told() {
         let reported = !undone[0].damage.is_empty() || whole[..end].ends_with('\n');
         assert!(reported, "cut at {end}");
         for step in steps {
-            assert_eq!(step.state, State::Restored, "cut at {end}: {}", step.id);
+            assert_eq!(step.state, StepState::Restored, "cut at {end}: {}", step.id);
         }
     }
 }
@@ -52,7 +52,7 @@ fn damaged_in_the_middle_the_rest_is_still_undone() {
         undone[0].damage[0].contains("0001.log: line"),
         "{undone:#?}"
     );
-    assert_eq!(state(&undone[0].steps, "group"), State::Restored);
+    assert_eq!(state(&undone[0].steps, "group"), StepState::Restored);
     // Only the step with the lost beginning stays.
     assert_eq!(tree.read(super::tree::POOL), "5\n");
     tree.write(super::tree::POOL, "0\n");

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_plan::host::{
-    HostError, Obstacle, Place, State, UndoOptions, Which, applied, inspect,
+    HostError, Obstacle, Place, StepState, UndoOptions, Which, applied, inspect,
 };
 use hugeleaf_sys::Kernel;
 
@@ -24,7 +24,7 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
     assert!(outcome.is_good(), "{outcome:#?}");
     assert_eq!(outcome.id, Some(1));
     assert!(
-        outcome.steps.iter().all(|s| s.state == State::Done),
+        outcome.steps.iter().all(|s| s.state == StepState::Done),
         "{outcome:#?}"
     );
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "26\n");
@@ -74,7 +74,7 @@ fn applying_twice_changes_nothing_and_one_undo_takes_it_back() {
     let again = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     assert_eq!(again.id, None);
     assert!(
-        again.steps.iter().all(|s| s.state == State::Already),
+        again.steps.iter().all(|s| s.state == StepState::Already),
         "{again:#?}"
     );
     assert_same(&between, &tree.snapshot(), "after applying twice");
@@ -196,10 +196,10 @@ fn what_others_changed_is_left_alone_and_said() {
     let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     let steps = &undone[0].steps;
     for id in ["group", "sysctl", "point"] {
-        assert_eq!(state(steps, id), State::ChangedSince, "{id}");
+        assert_eq!(state(steps, id), StepState::ChangedSince, "{id}");
     }
     for id in ["pool", "limits", "more", "unit", "tmpfiles"] {
-        assert_eq!(state(steps, id), State::Restored, "{id}");
+        assert_eq!(state(steps, id), StepState::Restored, "{id}");
     }
     assert!(!undone[0].is_good() && undone[0].finished);
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "99\n");
@@ -222,7 +222,7 @@ fn what_others_changed_is_left_alone_and_said() {
         dry_run: false,
     };
     let undone = undo_in(tree.path(), &Kernel::new(), Which::Id(1), insist).unwrap();
-    assert_eq!(state(&undone[0].steps, "group"), State::Restored);
+    assert_eq!(state(&undone[0].steps, "group"), StepState::Restored);
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "0\n");
     assert!(!tree.has("etc/sysctl.d/60-hugeleaf.conf"));
     assert!(tree.has("mnt/deep/huge/data"), "nobody's data is removed");
@@ -256,7 +256,7 @@ fn pages_are_not_restored_where_allocations_would_fail() {
         dry_run: true,
         ..PLAINLY
     };
-    for (options, expected) in [(dry, State::WouldChange), (PLAINLY, State::Failed)] {
+    for (options, expected) in [(dry, StepState::WouldChange), (PLAINLY, StepState::Failed)] {
         let undone = undo_in(tree.path(), &Kernel::new(), Which::Newest, options).unwrap();
         let step = &undone[0].steps[0];
         assert_eq!(step.state, expected, "{step:#?}");
@@ -269,7 +269,7 @@ fn pages_are_not_restored_where_allocations_would_fail() {
     }
     committed(1_048_576);
     let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
-    assert_eq!(state(&undone[0].steps, "pool"), State::Restored);
+    assert_eq!(state(&undone[0].steps, "pool"), StepState::Restored);
     assert_eq!(tree.read(POOL), "9\n");
 }
 
@@ -368,14 +368,14 @@ fn without_systemd_its_units_are_left_out_and_said() {
     let before = tree.snapshot();
     let outcome = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     assert!(outcome.is_good() && !outcome.systemd);
-    assert_eq!(state(&outcome.steps, "unit"), State::NotApplicable);
+    assert_eq!(state(&outcome.steps, "unit"), StepState::NotApplicable);
     assert!(!tree.has("etc/systemd"));
     let list = applied(&Root::at(tree.path()));
     let steps = &list.known().unwrap()[0].steps;
     let unit = steps.iter().find(|s| s.listed.id == "unit").unwrap();
     assert_eq!(
         (unit.listed.state, &unit.begun),
-        (State::NotApplicable, &None)
+        (StepState::NotApplicable, &None)
     );
     undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&before, &tree.snapshot(), "after undo");
@@ -394,7 +394,7 @@ fn a_knob_that_is_gone_does_not_hold_up_the_rest() {
     let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert!(undone[0].is_good(), "{undone:#?}");
     let limit_step = undone[0].steps.iter().find(|s| s.id == "limit").unwrap();
-    assert_eq!(limit_step.state, State::AsBefore);
+    assert_eq!(limit_step.state, StepState::AsBefore);
     assert!(limit_step.note.is_some());
     tree.write(limit, "max\n");
     assert_same(&before, &tree.snapshot(), "undone");
@@ -421,7 +421,7 @@ fn what_would_be_changed_is_told_as_each_step_would_leave_it() {
     let before = tree.snapshot();
     let (looked, obstacles) = inspect(&Root::at(tree.path()), &steps());
     assert!(obstacles.is_empty(), "{obstacles:?}");
-    assert!(looked.iter().all(|l| l.state == State::WouldChange));
+    assert!(looked.iter().all(|l| l.state == StepState::WouldChange));
     let of = |id: &str| looked.iter().find(|l| l.step.id == id).unwrap();
     // The second block is compared with the result of the first.
     assert_eq!(of("fstab-b").before, of("fstab-a").wanted);
@@ -448,7 +448,7 @@ fn an_undo_that_is_only_tried_changes_nothing() {
         undone[0]
             .steps
             .iter()
-            .all(|s| s.state == State::WouldChange),
+            .all(|s| s.state == StepState::WouldChange),
         "{undone:#?}"
     );
     assert_same(&between, &tree.snapshot(), "after trying");
@@ -473,12 +473,12 @@ fn the_journal_hands_on_what_was_applied() {
     assert!(
         one.steps
             .iter()
-            .all(|s| s.applied == State::Done && s.begun.is_some())
+            .all(|s| s.applied == StepState::Done && s.begun.is_some())
     );
     undo_newest(tree.path(), &Kernel::new()).unwrap();
     let all = applied(&root);
     let one = &all.known().unwrap()[0];
-    assert!(one.undone && one.steps.iter().all(|s| s.listed.state == State::Restored));
+    assert!(one.undone && one.steps.iter().all(|s| s.listed.state == StepState::Restored));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_plan::host::{State, UndoOptions, Which};
+use hugeleaf_plan::host::{StepState, UndoOptions, Which};
 use hugeleaf_plan::{Step, StepAction};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{ExclusiveHost, exclusive};
@@ -223,7 +223,7 @@ fn the_host_is_changed_and_put_back_to_the_byte() {
     let steps = steps();
     let outcome = apply_to(host.path(), &Kernel::new(), &steps, &options()).unwrap();
     assert!(outcome.is_good(), "{outcome:#?}");
-    assert_eq!(state(&outcome.steps, "group"), State::Done);
+    assert_eq!(state(&outcome.steps, "group"), StepState::Done);
     let group = std::fs::read_to_string("/proc/sys/vm/hugetlb_shm_group").unwrap();
     assert_eq!(group, "4711\n");
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -282,8 +282,8 @@ fn a_mount_that_is_in_use_stays_and_goes_later() {
     let open = std::fs::File::create(host.path().join("mnt/huge/file")).unwrap();
     let undone = undo_newest(host.path(), &Kernel::new());
     let undone = undone.unwrap();
-    assert_eq!(state(&undone[0].steps, "mount"), State::Busy);
-    assert_eq!(state(&undone[0].steps, "group"), State::Restored);
+    assert_eq!(state(&undone[0].steps, "mount"), StepState::Busy);
+    assert_eq!(state(&undone[0].steps, "group"), StepState::Restored);
     assert!(!undone[0].finished);
     drop(open);
     undo_newest(host.path(), &Kernel::new()).unwrap();
@@ -318,7 +318,7 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
     );
     let outcome = apply_to(host.path(), &Kernel::new(), &[smaller], &options()).unwrap();
     let shrunk = outcome.steps.iter().find(|s| s.id == "pool").unwrap();
-    assert_eq!(shrunk.state, State::InUse, "{outcome:#?}");
+    assert_eq!(shrunk.state, StepState::InUse, "{outcome:#?}");
     assert!(
         shrunk.note.as_ref().unwrap().starts_with("1 pages"),
         "{outcome:#?}"
@@ -358,7 +358,7 @@ fn a_pool_larger_than_memory_says_what_is_missing() {
     )];
     let outcome = apply_to(host.path(), &Kernel::new(), &steps, &options()).unwrap();
     let giant = &outcome.steps[0];
-    if giant.state == State::Done {
+    if giant.state == StepState::Done {
         println!("not run: {name}: a page of {size} is available");
     } else {
         // The memory's users are not read below a root whose /proc is a link; other tests cover that.

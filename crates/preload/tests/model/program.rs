@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::schedule::{self, begin, drawn, take_part};
-use crate::settings::{PageLadder, Settings};
+use crate::settings::{PageLadder, LaunchSettings};
 use crate::state::{self, GROWING, LOCK, RESIDENT};
 use crate::{density, pool, real, window};
 
@@ -136,7 +136,7 @@ fn gets_its_own() -> bool {
     })
 }
 
-fn settings() -> Settings<'static> {
+fn settings() -> LaunchSettings<'static> {
     let base = std::process::Command::new("getconf")
         .arg("PAGESIZE")
         .output()
@@ -147,7 +147,7 @@ fn settings() -> Settings<'static> {
         .parse()
         .unwrap();
     let pmd = base * 64;
-    Settings {
+    LaunchSettings {
         base,
         // Smaller than the host's, so that a window is soon used up.
         pmd,

@@ -14,10 +14,10 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
 use serde_json::json;
 
-use super::layout::{page_mismatch, held_by_folio};
+use super::page_check::{page_mismatch, held_by_folio};
 use super::measuring::Measuring;
 use super::{BenchError, BenchEvent, Machine, Shortage};
-use crate::rows::{ArmInfo, Chart, Layout, Place, Quantity, Results, Sample};
+use crate::rows::{ArmInfo, Chart, PageLayout, Parameter, Quantity, Results, Sample};
 
 pub const READ: &str = "dependent read";
 
@@ -90,7 +90,7 @@ pub fn measure(
     ];
     for arm in &settings.arms {
         for size in &settings.sizes {
-            run.expect(ArmInfo::of(*arm), place(*size), settings.rounds);
+            run.expect(ArmInfo::from_arm(*arm), place(*size), settings.rounds);
         }
     }
     let went = (settings.sizes.iter()).try_for_each(|size| working_set(&mut run, settings, *size));
@@ -103,15 +103,15 @@ fn read() -> Quantity {
     Quantity::time(READ, "ns").main()
 }
 
-fn place(size: Bytes) -> Vec<Place> {
-    vec![Place::number("working_set_bytes", size.get())]
+fn place(size: Bytes) -> Vec<Parameter> {
+    vec![Parameter::number("working_set_bytes", size.get())]
 }
 
-struct Open {
+struct OpenArm {
     arm: PageArm,
     walk: Option<Walk>,
-    before: Option<Seen>,
-    after: Option<Seen>,
+    before: Option<PageReadback>,
+    after: Option<PageReadback>,
 }
 
 fn working_set(
@@ -129,9 +129,9 @@ fn working_set(
             run.skip(settings.rounds);
             continue;
         };
-        open.push(Open {
+        open.push(OpenArm {
             arm,
-            before: Some(look(walk.memory(), arm, size, machine)?),
+            before: Some(read_back_pages(walk.memory(), arm, size, machine)?),
             after: None,
             walk: together.then_some(walk),
         });
@@ -143,7 +143,7 @@ fn working_set(
     });
     for mut one in open {
         if let Some(walk) = &one.walk {
-            one.after = Some(look(walk.memory(), one.arm, size, machine)?);
+            one.after = Some(read_back_pages(walk.memory(), one.arm, size, machine)?);
         }
         close(&mut run.results, size, one, together);
     }
@@ -170,7 +170,7 @@ fn take(
     match ChaseMemory::take(arm, size, run.machine.host) {
         Ok(memory) => Ok(Some(Walk::lay(memory, size, settings.line, seed))),
         Err(error) => {
-            let shortage = Shortage::of(size, error)?;
+            let shortage = Shortage::from_error(size, error)?;
             run.lacks(&arm.to_string(), &[], &shortage);
             Ok(None)
         }
@@ -182,7 +182,7 @@ fn one_sample(
     settings: &ChaseSettings,
     size: Bytes,
     round: usize,
-    one: &mut Open,
+    one: &mut OpenArm,
 ) -> Result<(), BenchError> {
     if let Some(walk) = &mut one.walk {
         measure_one(run, sample_time(settings), walk, (round, one.arm, size));
@@ -191,16 +191,16 @@ fn one_sample(
     let Some(mut walk) = take(run, settings, one.arm, size)? else {
         return Ok(());
     };
-    let before = look(walk.memory(), one.arm, size, run.machine)?;
-    one.before = Some(Seen::worse(one.before.take(), before));
+    let before = read_back_pages(walk.memory(), one.arm, size, run.machine)?;
+    one.before = Some(PageReadback::worse(one.before.take(), before));
     measure_one(
         run,
         sample_time(settings),
         &mut walk,
         (round, one.arm, size),
     );
-    let after = look(walk.memory(), one.arm, size, run.machine)?;
-    one.after = Some(Seen::worse(one.after.take(), after));
+    let after = read_back_pages(walk.memory(), one.arm, size, run.machine)?;
+    one.after = Some(PageReadback::worse(one.after.take(), after));
     Ok(())
 }
 
@@ -236,14 +236,14 @@ fn measure_one(
     let hops = hops as f64;
     let nanoseconds = Sample {
         at_seconds,
-        ..Sample::of(round, elapsed.as_secs_f64() * 1e9 / hops)
+        ..Sample::new(round, elapsed.as_secs_f64() * 1e9 / hops)
     };
     let (arm, at, reads) = (arm.to_string(), place(size), Quantity::plain("reads", ""));
     run.results.add(&arm, &at, read(), nanoseconds);
-    run.results.add(&arm, &at, reads, Sample::of(round, hops));
+    run.results.add(&arm, &at, reads, Sample::new(round, hops));
 }
 
-fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
+fn close(results: &mut Results, size: Bytes, one: OpenArm, together: bool) {
     let (arm, at) = (one.arm.to_string(), place(size));
     let mut rows = results.rows.iter_mut();
     let Some(row) = rows.find(|row| row.arm == arm && row.at == at && row.quantity.main) else {
@@ -256,51 +256,51 @@ fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
         (note, _) => note,
     };
     for (when, pages) in [("before", before.pages), ("after", after.pages)] {
-        results.layouts.push(Layout {
+        results.layouts.push(PageLayout {
             note: (!together).then(|| "memory was allocated anew for each sample".to_owned()),
-            ..Layout::new(&arm, &at, when, pages)
+            ..PageLayout::new(&arm, &at, when, pages)
         });
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Seen {
+struct PageReadback {
     pages: Vec<PageUsage>,
     note: Option<String>,
 }
 
-impl Seen {
+impl PageReadback {
     /// Returns the first state with a deviation, else the later state.
-    fn worse(before: Option<Seen>, now: Seen) -> Seen {
+    fn worse(before: Option<PageReadback>, now: PageReadback) -> PageReadback {
         before.filter(|seen| seen.note.is_some()).unwrap_or(now)
     }
 }
 
 /// Reads back the page sizes of the first `length` bytes, and compares them with the arm.
-fn look(
+fn read_back_pages(
     memory: &ChaseMemory,
     arm: PageArm,
     length: Bytes,
     machine: &Machine<'_>,
-) -> Result<Seen, BenchError> {
+) -> Result<PageReadback, BenchError> {
     let pages = match memory.pages(length)? {
         Some(pages) => Ok(pages),
         None => held_by_folio(memory.range(), machine),
     };
     Ok(match pages {
         Ok(pages) => judge(pages, arm, length, memory),
-        Err(reason) => Seen {
+        Err(reason) => PageReadback {
             pages: Vec::new(),
             note: Some(reason),
         },
     })
 }
 
-fn judge(pages: Vec<PageUsage>, arm: PageArm, length: Bytes, memory: &ChaseMemory) -> Seen {
+fn judge(pages: Vec<PageUsage>, arm: PageArm, length: Bytes, memory: &ChaseMemory) -> PageReadback {
     // Memory is whole pages, so it may exceed the working set.
     let astray = page_mismatch(&pages, arm, PageUsage::total(&pages).max(length));
     let why = || memory.why().map_or_else(String::new, |w| format!(": {w}"));
-    Seen {
+    PageReadback {
         note: page_mismatch.map(|astray| page_mismatch + &why()),
         pages,
     }

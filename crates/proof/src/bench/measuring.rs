@@ -10,7 +10,7 @@ use hugeleaf_workload::PageArm;
 use serde_json::{Value as Json, json};
 
 use super::{BenchError, BenchEvent, Machine, Shortage, is_unavailable};
-use crate::rows::{self, ArmInfo, Place, Quantity, Results, Row, Unavailable};
+use crate::rows::{self, ArmInfo, Parameter, Quantity, Results, Row, Unavailable};
 use crate::spread::CONFIDENCE;
 
 pub struct Measuring<'a> {
@@ -20,7 +20,7 @@ pub struct Measuring<'a> {
     pub progress: &'a mut dyn FnMut(BenchEvent),
     began: Instant,
     /// Each arm at each place, in display order.
-    cells: Vec<(String, Vec<Place>)>,
+    cells: Vec<(String, Vec<Parameter>)>,
     done: u64,
     of: u64,
 }
@@ -54,7 +54,7 @@ impl<'a> Measuring<'a> {
     }
 
     /// Announces an arm at a place, and its number of samples.
-    pub fn expect(&mut self, arm: ArmInfo, at: Vec<Place>, samples: usize) {
+    pub fn expect(&mut self, arm: ArmInfo, at: Vec<Parameter>, samples: usize) {
         self.cells.push((arm.name.clone(), at));
         self.of += samples as u64;
         if self.results.arms.iter().all(|known| known.name != arm.name) {
@@ -105,14 +105,14 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 
-    pub fn count(&mut self, arm: &str, at: &[Place], quantity: Quantity, value: f64) {
+    pub fn count(&mut self, arm: &str, at: &[Parameter], quantity: Quantity, value: f64) {
         let quantity = quantity.counted();
         self.results.add(arm, at, quantity, value.into());
     }
 
     /// Records an unavailable arm, at a place or from some length on. Of several lengths the smallest is
     /// kept, with reason and remedy of the largest.
-    pub fn lacks(&mut self, arm: &str, at: &[Place], why: &Shortage) {
+    pub fn lacks(&mut self, arm: &str, at: &[Parameter], why: &Shortage) {
         let unavailable = &mut self.results.unavailable;
         if unavailable.iter().all(|known| known.arm != arm) {
             (self.progress)(BenchEvent::Unavailable {
@@ -132,7 +132,7 @@ impl<'a> Measuring<'a> {
     }
 
     /// Marks rows at a place, and at places within it, as not verified to be on their pages.
-    pub fn doubt(&mut self, arm: &str, at: &[Place], note: Option<&String>) {
+    pub fn doubt(&mut self, arm: &str, at: &[Parameter], note: Option<&String>) {
         for row in &mut self.results.rows {
             if row.arm == arm && row.at.starts_with(at) {
                 row.doubtful = true;
@@ -199,7 +199,7 @@ impl<'a> Measuring<'a> {
                 results.rows.push(row);
             }
         }
-        let order = |arm: &String, at: &[Place]| {
+        let order = |arm: &String, at: &[Parameter]| {
             let mut cells = self.cells.iter();
             let position = cells.position(|cell| cell.0 == *arm && cell.1.starts_with(at));
             position.unwrap_or(usize::MAX)
@@ -213,7 +213,7 @@ impl<'a> Measuring<'a> {
 }
 
 impl ArmInfo {
-    pub fn of(arm: PageArm) -> ArmInfo {
+    pub fn from_arm(arm: PageArm) -> ArmInfo {
         ArmInfo {
             name: arm.to_string(),
             page_bytes: Some(arm.size),
@@ -227,7 +227,7 @@ impl Shortage {
     ///
     /// # Errors
     /// Any error except the lack of such pages; it ends the run.
-    pub fn of(length: Bytes, error: MemoryError) -> Result<Shortage, MemoryError> {
+    pub fn from_error(length: Bytes, error: MemoryError) -> Result<Shortage, MemoryError> {
         match is_unavailable(&error) {
             true => Ok(Shortage {
                 from: length,

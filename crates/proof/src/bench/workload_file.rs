@@ -6,8 +6,8 @@
 
 mod arm;
 mod measure;
-mod seen;
-mod turn;
+mod peak_sample;
+mod measurement;
 
 use std::path::PathBuf;
 

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde::{Serialize, Serializer};
 
 use super::{Compared, ComparedRow, Side, files};
-use crate::rows::{Kind, Place, Results, places};
+use crate::rows::{QuantityKind, Parameter, Results, places};
 use crate::stats::{Effect, Verdict};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +26,7 @@ pub struct SetRow {
     pub a: Option<f64>,
     pub b: Option<f64>,
     #[serde(serialize_with = "at")]
-    pub at: Vec<Place>,
+    pub at: Vec<Parameter>,
     /// Gain of B in percent; for times, the reduction. `None` if unknown.
     pub better_percent: Option<f64>,
     /// The ends of its 95 % interval.
@@ -35,7 +35,7 @@ pub struct SetRow {
     pub verdict: Option<Verdict>,
 }
 
-fn at<S: Serializer>(at: &[Place], to: S) -> Result<S::Ok, S::Error> {
+fn at<S: Serializer>(at: &[Parameter], to: S) -> Result<S::Ok, S::Error> {
     places::serialize(at, to)
 }
 
@@ -54,7 +54,7 @@ impl Which {
         match self {
             Which::Main => quantity.main,
             Which::Counts => {
-                let is_amount = matches!(quantity.kind, Kind::Amount | Kind::Counted);
+                let is_amount = matches!(quantity.kind, QuantityKind::Amount | QuantityKind::Counted);
                 let is_time = ["s", "seconds", "ms", "µs", "ns"].contains(&quantity.unit.as_str());
                 // Gains of an arm over the first stay: they are ratios by each side's own clock.
                 !quantity.main && is_amount && !is_time
@@ -241,7 +241,7 @@ fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> 
 
 /// Many sets, each compared with the first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct History {
+pub struct SetHistory {
     pub sets: Vec<String>,
     pub rows: Vec<HistoryRow>,
     /// Rows of the last set and the first that are not comparable, one sentence each.
@@ -254,14 +254,14 @@ pub struct HistoryRow {
     pub workload: String,
     pub arm: Option<String>,
     #[serde(serialize_with = "at")]
-    pub at: Vec<Place>,
+    pub at: Vec<Parameter>,
     /// The comparison with the first set for each other set in order; `None` without such a result.
     pub points: Vec<Option<SetRow>>,
 }
 
 /// Compares each set with the first in the main quantity of each workload.
-pub fn history(sets_of: &[(String, Set)], equal: f64) -> History {
-    let mut all = History {
+pub fn history(sets_of: &[(String, Set)], equal: f64) -> SetHistory {
+    let mut all = SetHistory {
         sets: sets_of.iter().map(|(name, _)| name.clone()).collect(),
         rows: Vec::new(),
         left_out: Vec::new(),
@@ -296,7 +296,7 @@ pub fn history(sets_of: &[(String, Set)], equal: f64) -> History {
     all
 }
 
-impl History {
+impl SetHistory {
     /// Returns the findings that stop a release: the last set against the first.
     pub fn stopping(&self, part: f64) -> Stopping {
         let last = self.rows.iter();
@@ -322,7 +322,7 @@ mod tests {
                 "base",
                 &[],
                 quantity.clone(),
-                Sample::of(usize::try_from(round).unwrap(), value),
+                Sample::new(usize::try_from(round).unwrap(), value),
             );
         }
         results
@@ -415,7 +415,7 @@ mod tests {
             let mut all = result("redis", Quantity::rate("rate", "1/s").main(), 100.0);
             for round in 0..6 {
                 let mut put =
-                    |quantity, value| all.add("base", &[], quantity, Sample::of(round, value));
+                    |quantity, value| all.add("base", &[], quantity, Sample::new(round, value));
                 put(Quantity::amount("page faults", ""), faults);
                 put(Quantity::amount("processor time", "s"), seconds);
             }

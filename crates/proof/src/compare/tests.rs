@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::{ArmInfo, Kind, Value};
+use crate::rows::{ArmInfo, QuantityKind, ParameterValue};
 
 const EQUAL: f64 = 0.02;
 
@@ -55,7 +55,7 @@ fn rows_of_two_files_are_held_against_each_other() {
     assert_eq!(base.verdict, Some(Verdict::Faster));
     let effect = base.effect.unwrap();
     assert!((effect.ratio - 0.5).abs() < 0.01 && effect.low < 0.5 && effect.high > 0.5);
-    assert_eq!(effect.method, crate::stats::Method::RankSum);
+    assert_eq!(effect.method, crate::stats::StatisticalTest::RankSum);
     // Equal samples show no difference, but six of them are too few for ± 2 %.
     assert_eq!(large.verdict, Some(Verdict::Unclear));
     assert_eq!(large.ratio, Some(1.0));
@@ -72,12 +72,12 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
         panic!("{:#?}", compared.rows);
     };
     assert_eq!(row.verdict, Some(Verdict::Faster));
-    assert_eq!(row.effect.unwrap().method, crate::stats::Method::SignedRank);
+    assert_eq!(row.effect.unwrap().method, crate::stats::StatisticalTest::SignedRank);
     assert!(compared.caveats == ["virtual"], "{:?}", compared.caveats);
     // Two files have no pairs.
     let compared = arms(&a, Some(&a), &names, EQUAL).unwrap();
     let method = compared.rows[0].effect.unwrap().method;
-    assert_eq!(method, crate::stats::Method::RankSum);
+    assert_eq!(method, crate::stats::StatisticalTest::RankSum);
     let none = arms(&a, None, &["base".to_owned(), "1G".to_owned()], EQUAL);
     let none = none.unwrap_err().to_string();
     assert!(
@@ -114,7 +114,7 @@ fn what_is_certain_and_small_differs_within_a_file_and_not_between_two() {
 }
 
 /// A result of `prove` on a metric, read from buckets or not.
-fn prove_result(kind: Kind) -> Results {
+fn prove_result(kind: QuantityKind) -> Results {
     let mut results = Results::empty("p99", "");
     for (arm, value) in [("base", 0.036), ("large", 0.034)] {
         results.arms.push(ArmInfo::named(arm));
@@ -123,7 +123,7 @@ fn prove_result(kind: Kind) -> Results {
                 kind,
                 ..Quantity::time("p99", "s").main()
             };
-            results.add(arm, &[], p99, Sample::of(pair, value));
+            results.add(arm, &[], p99, Sample::new(pair, value));
         }
     }
     Results::read(&results.to_json()).unwrap()
@@ -133,8 +133,8 @@ fn prove_result(kind: Kind) -> Results {
 fn quantiles_of_buckets_are_not_told_apart_by_interpolation() {
     let names = ["base".to_owned(), "large".to_owned()];
     let of = |kind| arms(&prove_result(kind), None, &names, EQUAL).unwrap();
-    assert_eq!(of(Kind::Speed).rows[0].verdict, Some(Verdict::Faster));
-    let compared = of(Kind::InBuckets);
+    assert_eq!(of(QuantityKind::Speed).rows[0].verdict, Some(Verdict::Faster));
+    let compared = of(QuantityKind::InBuckets);
     assert_eq!(compared.rows[0].verdict, None);
     assert_eq!(compared.rows[0].effect, None);
     assert!(
@@ -150,7 +150,7 @@ fn what_differs_is_named_with_both_values_and_marked_in_each_row() {
     let a = read(&chase("6.1", &BASE, &LARGE));
     let b = read(&chase("6.9", &BASE[..5], &LARGE));
     let compared = files(&a, &b, EQUAL).unwrap();
-    let text = |value: &str| Some(Value::Text(value.to_owned()));
+    let text = |value: &str| Some(ParameterValue::Text(value.to_owned()));
     let differs = |id, name: &str| Note {
         id,
         text: format!("{name}: 6.1 in A, 6.9 in B"),
@@ -301,10 +301,10 @@ fn long_results_are_compared() {
     long.arms = ["base", "thp:2M"].map(ArmInfo::named).to_vec();
     let quantity = Quantity::time("read", "ns").main();
     for arm in ["base", "thp:2M"] {
-        let at = |n| vec![Place::number("n", n)];
+        let at = |n| vec![Parameter::number("n", n)];
         let row = |n| Row::new(arm, at(n), quantity.clone(), Sample::alone([1.0; 2]));
         long.rows.extend((0..many).map(row));
-        let samples = (0..2000).map(|n| Sample::of(n, 1.0 + n as f64));
+        let samples = (0..2000).map(|n| Sample::new(n, 1.0 + n as f64));
         long.rows.push(Row::new(
             arm,
             Vec::new(),
@@ -365,7 +365,7 @@ proptest! {
         b in prop::collection::vec(-1.0f64..9.0, 1..12))
     {
         let both = [("base", &a), ("thp:2M", &b)].map(|(arm, samples)| {
-            let samples = samples.iter().enumerate().map(|(n, value)| Sample::of(n, *value));
+            let samples = samples.iter().enumerate().map(|(n, value)| Sample::new(n, *value));
             Row::new(arm, Vec::new(), Quantity::time("read", "ns").main(), samples.collect())
         });
         for pairing in [Pairing::Rounds, Pairing::Ranks] {

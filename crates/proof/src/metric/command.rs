@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use hugeleaf_sys::{Deadline, run_for_output};
 
-use super::reading::{Kind, Metric, MetricError, Reading};
+use super::reading::{ReadingKind, Metric, MetricError, Reading};
 use super::redact;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -57,7 +57,7 @@ fn open(command: &str, gauge: Option<Better>) -> Metric {
         Some(better) => Metric {
             unit: "value".to_owned(),
             better,
-            kind: Kind::Gauge,
+            kind: ReadingKind::Gauge,
             ..counter
         },
     }

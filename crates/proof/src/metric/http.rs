@@ -1,10 +1,10 @@
 //! A metric on a page of Prometheus text.
 
-use hugeleaf_ask::http::{Address, page};
+use hugeleaf_ask::http::{HttpAddress, page};
 use hugeleaf_sys::Deadline;
 
 use super::prometheus::{self, Selected, Selector};
-use super::reading::{Kind, Metric, MetricError, Reading};
+use super::reading::{ReadingKind, Metric, MetricError, Reading};
 use super::redact::redact_secret;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -49,8 +49,8 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
 
 /// Formats scheme, host, port and path; a query may hold a key.
 fn shown(url: &str) -> String {
-    match Address::parse(url) {
-        Ok(Address {
+    match HttpAddress::parse(url) {
+        Ok(HttpAddress {
             authority,
             path,
             query,
@@ -67,7 +67,7 @@ fn connect(
     gauge: Option<Better>,
     question: Deadline<'_>,
 ) -> Result<Metric, MetricError> {
-    let page = Page {
+    let page = MetricsPage {
         url: url.to_owned(),
         selector: selector.clone(),
         is_gauge: gauge.is_some(),
@@ -87,28 +87,28 @@ fn connect(
                 format!("--metric {name}"),
             ));
         }
-        Reading::Gauge(_) => Kind::Gauge,
-        Reading::Buckets { .. } => Kind::Quantile,
-        Reading::Ratio { .. } => Kind::Ratio,
-        Reading::Counter(_) => Kind::Counter,
+        Reading::Gauge(_) => ReadingKind::Gauge,
+        Reading::Buckets { .. } => ReadingKind::Quantile,
+        Reading::Ratio { .. } => ReadingKind::Ratio,
+        Reading::Counter(_) => ReadingKind::Counter,
     };
     let unit = match kind {
-        Kind::Counter => "1/s",
+        ReadingKind::Counter => "1/s",
         // By the naming rule of Prometheus the unit ends the name.
         _ if selector.name.ends_with("_seconds") => "s",
         _ if selector.name.ends_with("_bytes") => "bytes",
         _ => "value",
     };
     let better = match kind {
-        Kind::Quantile | Kind::Ratio => Better::Lower,
-        Kind::Counter | Kind::Gauge => Better::Higher,
+        ReadingKind::Quantile | ReadingKind::Ratio => Better::Lower,
+        ReadingKind::Counter | ReadingKind::Gauge => Better::Higher,
     };
     let mean = Selector {
         quantile: None,
         mean: true,
         ..selector.clone()
     };
-    let mean = (kind == Kind::Quantile).then(|| format!("{}#{mean}", shown(url)));
+    let mean = (kind == ReadingKind::Quantile).then(|| format!("{}#{mean}", shown(url)));
     Ok(Metric {
         better: gauge.unwrap_or(better),
         kind,
@@ -119,13 +119,13 @@ fn connect(
     })
 }
 
-struct Page {
+struct MetricsPage {
     url: String,
     selector: Selector,
     is_gauge: bool,
 }
 
-impl Page {
+impl MetricsPage {
     fn name(&self) -> String {
         format!("{}#{}", shown(&self.url), self.selector)
     }
@@ -137,7 +137,7 @@ impl Page {
             let next = format!("try it by hand: curl -sS '{}'", shown(&self.url));
             MetricError::unreachable(&self.name(), reason, next)
         };
-        let address = Address::parse(&self.url).map_err(|why| fail(&why))?;
+        let address = HttpAddress::parse(&self.url).map_err(|why| fail(&why))?;
         page(&address, question, MOST_BYTES).map_err(|e| fail(&e.what))
     }
 

@@ -5,7 +5,7 @@
 //! constant under autocommit. A user of explicit transactions names them:
 //! `mysql:DSN#Com_commit+Com_rollback`.
 
-use hugeleaf_ask::mysql::{Address, Connection, PORT};
+use hugeleaf_ask::mysql::{MysqlAddress, MysqlConnection, PORT};
 use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
@@ -33,7 +33,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
     if !variables.iter().all(is_name) {
         return Err(typed.malformed("a status variable has only letters, digits and _"));
     }
-    let address = Address::parse(dsn);
+    let address = MysqlAddress::parse(dsn);
     let shown = with_variables(shown(&address), &variables);
     let open = move |_: &_, question: Deadline<'_>| connect(&address, &variables, question);
     Ok(MetricSpec::new(shown, open))
@@ -50,7 +50,7 @@ fn with_variables(address: String, variables: &[String]) -> String {
 }
 
 /// Formats `mysql://user@host:port/database?socket=…`.
-fn shown(address: &Result<Address, String>) -> String {
+fn shown(address: &Result<MysqlAddress, String>) -> String {
     let Ok(address) = address else {
         return "mysql:…".to_owned();
     };
@@ -79,7 +79,7 @@ fn shown(address: &Result<Address, String>) -> String {
 /// Connects to `mysql:DSN[#VARIABLE+…]`: status variables of the server minus those of this
 /// session.
 fn connect(
-    address: &Result<Address, String>,
+    address: &Result<MysqlAddress, String>,
     variables: &[String],
     question: Deadline<'_>,
 ) -> Result<Metric, MetricError> {
@@ -88,7 +88,7 @@ fn connect(
     let address = address.as_ref().map_err(|why| fail(why))?;
     let secret = address.password.as_deref();
     let mut connection =
-        Connection::open(address, question).map_err(|e| fail(&redact_secret(&e.what, secret)))?;
+        MysqlConnection::open(address, question).map_err(|e| fail(&redact_secret(&e.what, secret)))?;
     let unit = match variables {
         [one] if one == STATEMENTS => "statements/s",
         _ => "1/s",
@@ -106,7 +106,7 @@ fn connect(
 
 /// Returns the sum of the variables of one scope, `GLOBAL` or `SESSION`.
 fn sum(
-    connection: &mut Connection,
+    connection: &mut MysqlConnection,
     address: &str,
     (scope, variables): (&str, &[String]),
     question: Deadline<'_>,

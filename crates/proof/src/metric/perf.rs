@@ -10,7 +10,7 @@ use hugeleaf_perf::{
 };
 use hugeleaf_sys::{Errno, Kernel, Pid, Deadline, SysError};
 
-use super::reading::{Kind, Metric, MetricError, Reading};
+use super::reading::{ReadingKind, Metric, MetricError, Reading};
 use super::servers::{SERVERS, names};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
@@ -337,7 +337,7 @@ fn over_last(
     };
     Ok(Metric {
         better: Better::Lower,
-        kind: Kind::Ratio,
+        kind: ReadingKind::Ratio,
         ..Metric::counter(name.to_owned(), unit, read)
     })
 }

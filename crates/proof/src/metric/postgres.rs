@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::postgres::{Address, Connection, Host, PORT};
+use hugeleaf_ask::postgres::{PostgresAddress, PostgresConnection, Host, PORT};
 use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
@@ -21,14 +21,14 @@ pub(super) const KIND: MetricKind = MetricKind {
 };
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
-    let address = Address::parse(&typed.address()).ok();
+    let address = PostgresAddress::parse(&typed.address()).ok();
     let shown = shown(address.as_ref());
     let open = move |_: &_, question: Deadline<'_>| connect(address.as_ref(), question);
     Ok(MetricSpec::new(shown, open))
 }
 
 /// Formats `postgres:host=… port=… user=… dbname=…`.
-fn shown(address: Option<&Address>) -> String {
+fn shown(address: Option<&PostgresAddress>) -> String {
     let Some(address) = address else {
         return "postgres:…".to_owned();
     };
@@ -79,7 +79,7 @@ const LATE: f64 = 8.0;
 
 /// Connects to `postgres:DSN`: commits and rollbacks of the DSN's database, without this
 /// connection's own.
-fn connect(address: Option<&Address>, question: Deadline<'_>) -> Result<Metric, MetricError> {
+fn connect(address: Option<&PostgresAddress>, question: Deadline<'_>) -> Result<Metric, MetricError> {
     let name = shown(address);
     let address = address.ok_or_else(|| {
         let next = "quote values with blanks: password='a b'; in an address write the blanks \
@@ -89,7 +89,7 @@ fn connect(address: Option<&Address>, question: Deadline<'_>) -> Result<Metric, 
     let secret = address.password.as_deref().map(String::from_utf8_lossy);
     let fail = |e: QueryError| unreachable(&name, &redact_secret(&e.what, secret.as_deref()));
     // One statement per transaction, so that the sent statements are the counted ones.
-    let mut connection = Connection::open(address, question).map_err(fail)?;
+    let mut connection = PostgresConnection::open(address, question).map_err(fail)?;
     let forced = connection.query(HAS_FORCE, question).map_err(fail)?;
     let query = match forced.as_deref() {
         Some("1") => FORCED,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct MetricSample {
     /// The name, suffix included.
     pub name: String,
     pub labels: Vec<(String, String)>,
@@ -28,7 +28,7 @@ pub enum Type {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exposition {
     pub types: BTreeMap<String, Type>,
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MetricSample>,
 }
 
 pub fn parse(text: &str) -> Result<Exposition, String> {
@@ -68,7 +68,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(ok)
 }
 
-fn sample(line: &str) -> Option<Sample> {
+fn sample(line: &str) -> Option<MetricSample> {
     let end = line.find(|c: char| c == '{' || c.is_whitespace())?;
     let (name, rest) = line.split_at(end);
     if !is_name(name) {
@@ -80,7 +80,7 @@ fn sample(line: &str) -> Option<Sample> {
     };
     // A timestamp may follow the value, and after a # an exemplar.
     let value = rest.split_whitespace().next()?;
-    Some(Sample {
+    Some(MetricSample {
         name: name.to_owned(),
         labels,
         value: number(value)?,
@@ -227,13 +227,13 @@ pub enum Selected {
 /// Selects from a page. `as_gauge` makes an untyped series a gauge.
 pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<Selected, String> {
     let name = &selector.name;
-    let of = |suffix: &str| -> Vec<&Sample> {
+    let of = |suffix: &str| -> Vec<&MetricSample> {
         let series = format!("{name}{suffix}");
-        let labels = |s: &Sample| selector.labels.iter().all(|l| s.labels.contains(l));
+        let labels = |s: &MetricSample| selector.labels.iter().all(|l| s.labels.contains(l));
         let found = page.samples.iter();
         found.filter(|s| s.name == series && labels(s)).collect()
     };
-    let sum = |found: &[&Sample]| found.iter().map(|s| s.value).sum();
+    let sum = |found: &[&MetricSample]| found.iter().map(|s| s.value).sum();
     if selector.quantile.is_some() {
         let none = || format!("{name} is not a histogram: the page has no {name}_bucket");
         return buckets(&of("_bucket"))
@@ -296,7 +296,7 @@ fn type_of(page: &Exposition, name: &str) -> Type {
 }
 
 /// Returns the cumulative counts of histogram series, summed by bound; `None` without any.
-fn buckets(samples: &[&Sample]) -> Option<Vec<(f64, f64)>> {
+fn buckets(samples: &[&MetricSample]) -> Option<Vec<(f64, f64)>> {
     let mut counts: Vec<(f64, f64)> = Vec::new();
     for s in samples {
         let le = s.labels.iter().find(|(n, _)| n == "le")?;

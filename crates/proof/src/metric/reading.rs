@@ -12,7 +12,7 @@ use crate::stats::Better;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReadingKind {
     /// A rising count: the sample is its rise per second.
     Counter,
     /// A value at one time: the sample is the mean of several readings in the interval.
@@ -47,7 +47,7 @@ pub struct Metric {
     /// The unit, such as `transactions/s`.
     pub unit: String,
     pub better: Better,
-    pub kind: Kind,
+    pub kind: ReadingKind,
     /// The shortest meaningful interval.
     pub least_interval: Duration,
     /// Delay until events show in the metric; discarded after every change.
@@ -70,7 +70,7 @@ impl Metric {
             name: name.into(),
             unit: unit.to_owned(),
             better: Better::Higher,
-            kind: Kind::Counter,
+            kind: ReadingKind::Counter,
             least_interval: Duration::ZERO,
             lag: Duration::ZERO,
             instead_of_quantile: None,

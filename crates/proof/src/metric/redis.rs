@@ -1,7 +1,7 @@
 //! Commands of a Redis server.
 
 use hugeleaf_ask::Endpoint;
-use hugeleaf_ask::redis::{Address, Connection};
+use hugeleaf_ask::redis::{RedisAddress, RedisConnection};
 use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
@@ -19,14 +19,14 @@ pub(super) const KIND: MetricKind = MetricKind {
 };
 
 fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
-    let address = Address::parse(&typed.address());
+    let address = RedisAddress::parse(&typed.address());
     let shown = shown(&address);
     let open = move |_: &_, question: Deadline<'_>| connect(&address, question);
     Ok(MetricSpec::new(shown, open))
 }
 
 /// Formats `redis://user@host:port/database`, or `unix://` and the path of a socket.
-fn shown(address: &Result<Address, String>) -> String {
+fn shown(address: &Result<RedisAddress, String>) -> String {
     let Ok(address) = address else {
         return "redis:…".to_owned();
     };
@@ -46,7 +46,7 @@ fn shown(address: &Result<Address, String>) -> String {
 
 /// Connects to `redis:ADDRESS`: commands processed, without its own.
 fn connect(
-    address: &Result<Address, String>,
+    address: &Result<RedisAddress, String>,
     question: Deadline<'_>,
 ) -> Result<Metric, MetricError> {
     let name = shown(address);
@@ -54,7 +54,7 @@ fn connect(
     let address = address.as_ref().map_err(|why| fail(why))?;
     let secret = address.password.as_deref();
     let mut connection =
-        Connection::open(address, question).map_err(|e| fail(&redact_secret(&e.what, secret)))?;
+        RedisConnection::open(address, question).map_err(|e| fail(&redact_secret(&e.what, secret)))?;
     let mut own = 0.0;
     let read = {
         let name = name.clone();

@@ -33,11 +33,11 @@ impl MetricKind {
 }
 
 /// Connects; the PIDs of the target are for hardware counters.
-type Open = Box<dyn Fn(&[Pid], Deadline<'_>) -> Result<Metric, MetricError> + Send + Sync>;
+type MetricOpener = Box<dyn Fn(&[Pid], Deadline<'_>) -> Result<Metric, MetricError> + Send + Sync>;
 
 pub struct MetricSpec {
     shown: String,
-    open: Open,
+    open: MetricOpener,
 }
 
 impl MetricSpec {

@@ -3,9 +3,9 @@
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, Pages};
 
-use super::backing::{Filled, Run, Unfilled};
-use super::granule_entry::{Entry, Reason, State};
-use super::ledger::{Listed, Locked};
+use super::backing::{Filled, GranuleRun, Unfilled};
+use super::granule_entry::{GranuleEntry, FallbackCode, GranuleState};
+use super::ledger::{ListedComponent, Locked};
 use super::{Component, Elastic, ElasticError, Granule};
 use crate::error::MemoryError;
 use crate::host_memory::HostMemory;
@@ -59,9 +59,9 @@ impl Elastic {
         self.hold(&mut filled)
     }
 
-    fn fill(&self, run: Run) -> Result<Vec<Filled>, Unfilled> {
+    fn fill(&self, run: GranuleRun) -> Result<Vec<Filled>, Unfilled> {
         let dropped = self.backing.steps.dropped.first();
-        let first = dropped.map_or(Reason::None, Reason::of);
+        let first = dropped.map_or(FallbackCode::None, FallbackCode::from_fallback);
         let counted = |step| self.ledger.on_step(step);
         self.backing.fill(run, first, &counted)
     }
@@ -112,20 +112,20 @@ impl Elastic {
         let chosen = choose(&locked, count)?;
         let mut unclean = Vec::new();
         for (index, before) in &chosen {
-            if before.state == State::Unclean {
+            if before.state == GranuleState::Unclean {
                 unclean.push(*index);
             }
-            let taking = Entry {
-                state: State::Taking,
+            let taking = GranuleEntry {
+                state: GranuleState::Taking,
                 step: 0,
                 component: small(component),
                 owner: self.ledger.slot,
-                reason: Reason::None,
+                reason: FallbackCode::None,
                 stamp: before.stamp.wrapping_add(1),
             };
             locked.set(*index, taking);
         }
-        let runs = Run::of(chosen.iter().map(|(index, _)| *index));
+        let runs = GranuleRun::from_indices(chosen.iter().map(|(index, _)| *index));
         Ok(Claimed { runs, unclean })
     }
 
@@ -136,8 +136,8 @@ impl Elastic {
         let mut taken = Vec::new();
         for part in filled.iter() {
             for index in part.run.indices() {
-                let held = Entry {
-                    state: State::Held,
+                let held = GranuleEntry {
+                    state: GranuleState::Held,
                     step: part.step,
                     reason: part.reason,
                     ..entry(&locked, index)?
@@ -160,10 +160,10 @@ impl Elastic {
     /// [`ElasticError::Stuck`]: their entries in the table are unchanged.
     pub(super) fn release_granules(
         &self,
-        runs: &[Run],
+        runs: &[GranuleRun],
         step: Option<u8>,
     ) -> Result<Option<(Bytes, SysError)>, ElasticError> {
-        let clean = |run: &Run| match step {
+        let clean = |run: &GranuleRun| match step {
             Some(step) => self.backing.clean_on(*run, step),
             None => self.backing.clean(*run),
         };
@@ -174,7 +174,7 @@ impl Elastic {
             for index in run.indices() {
                 let mut now = entry(&locked, index)?.freed();
                 if outcome.is_err() {
-                    now.state = State::Unclean;
+                    now.state = GranuleState::Unclean;
                 }
                 locked.set(index, now);
             }
@@ -205,8 +205,8 @@ impl Elastic {
         resizable(known(&locked, component)?)?;
         let held = held_by(&locked, component, granules)?;
         for (index, before) in &held {
-            let returning = Entry {
-                state: State::Returning,
+            let returning = GranuleEntry {
+                state: GranuleState::Returning,
                 owner: self.ledger.slot,
                 ..*before
             };
@@ -222,7 +222,7 @@ impl Elastic {
     /// As [`Elastic::put_back`] for held granules, each only on its rung. Adds earlier failures.
     pub(super) fn release_held(
         &self,
-        held: &[(u32, Entry)],
+        held: &[(u32, GranuleEntry)],
         mut failed: Option<(Bytes, SysError)>,
     ) -> Result<Option<(Bytes, SysError)>, ElasticError> {
         let mut steps: Vec<u8> = held.iter().map(|(_, entry)| entry.step).collect();
@@ -230,7 +230,7 @@ impl Elastic {
         steps.dedup();
         for step in steps {
             let on_step = held.iter().filter(|(_, entry)| entry.step == step);
-            let runs = Run::of(on_step.map(|(index, _)| *index));
+            let runs = GranuleRun::from_indices(on_step.map(|(index, _)| *index));
             failed = match (failed, self.release_granules(&runs, Some(step))?) {
                 (Some((before, first)), Some((bytes, _))) => Some((before + bytes, first)),
                 (before, now) => before.or(now),
@@ -264,7 +264,7 @@ impl Elastic {
         for granule in granules {
             let before = entry(&locked, granule.index)?;
             let was_ready = self.backing.is_ready(granule.index, before);
-            let now = Entry {
+            let now = GranuleEntry {
                 component: small(to),
                 owner: self.ledger.slot,
                 stamp: before.stamp.wrapping_add(1),
@@ -296,24 +296,24 @@ impl Elastic {
             let found = held(locked.entry(granule.index)?, granule)?;
             self.backing.make_ready(granule.index, found)?;
         }
-        Ok(self.backing.part(Run::one(granule.index)).start() as *mut u8)
+        Ok(self.backing.part(GranuleRun::single(granule.index)).start() as *mut u8)
     }
 }
 
 struct Claimed {
-    runs: Vec<Run>,
+    runs: Vec<GranuleRun>,
     /// Granules whose memory could not be returned before.
     unclean: Vec<u32>,
 }
 
 /// Chooses `count` free granules: the first adjacent ones, else the first ones.
-fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, Entry)>, ElasticError> {
+fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {
     let from = locked.first_free();
     let (mut found, mut neighbours) = (Vec::new(), Vec::new());
     for index in from..locked.shape.granules {
         let entry = entry(locked, index)?;
         match entry.state {
-            State::Free | State::Unclean => {
+            GranuleState::Free | GranuleState::Unclean => {
                 if found.is_empty() {
                     locked.set_first_free(index);
                 }
@@ -336,14 +336,14 @@ fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, Entry)>, Elasti
     }
 }
 
-fn known(locked: &Locked<'_>, component: Component) -> Result<Listed, ElasticError> {
+fn known(locked: &Locked<'_>, component: Component) -> Result<ListedComponent, ElasticError> {
     let listed = locked.component(component);
     listed.ok_or(ElasticError::NoSuchComponent(component))
 }
 
 /// Refuses a component of a fixed size, which takes once and keeps its granules.
-fn resizable(listed: Listed) -> Result<(), ElasticError> {
-    let Listed {
+fn resizable(listed: ListedComponent) -> Result<(), ElasticError> {
+    let ListedComponent {
         name, resizable, ..
     } = listed;
     match resizable {
@@ -357,18 +357,18 @@ fn small(component: Component) -> u8 {
     u8::try_from(component.0).unwrap_or(u8::MAX)
 }
 
-fn entry(locked: &Locked<'_>, index: u32) -> Result<Entry, ElasticError> {
+fn entry(locked: &Locked<'_>, index: u32) -> Result<GranuleEntry, ElasticError> {
     let entry = locked.entry(index)?;
     entry.ok_or_else(|| ElasticError::Damaged(format!("no granule {index}")))
 }
 
 /// Returns the entry of a granule if it is held under this name.
-fn held(entry: Option<Entry>, granule: Granule) -> Result<Entry, ElasticError> {
+fn held(entry: Option<GranuleEntry>, granule: Granule) -> Result<GranuleEntry, ElasticError> {
     match entry {
         Some(entry) if entry.stamp != granule.stamp && entry.stamp != 0 => {
             Err(ElasticError::Stale { granule })
         }
-        Some(entry) if entry.state == State::Held && entry.stamp == granule.stamp => Ok(entry),
+        Some(entry) if entry.state == GranuleState::Held && entry.stamp == granule.stamp => Ok(entry),
         _ => Err(ElasticError::NotHeld { granule }),
     }
 }
@@ -379,7 +379,7 @@ fn held_by(
     locked: &Locked<'_>,
     component: Component,
     granules: &[Granule],
-) -> Result<Vec<(u32, Entry)>, ElasticError> {
+) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {
     let mut sorted = granules.to_vec();
     sorted.sort_unstable();
     if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -20,12 +20,12 @@ use hugeleaf_sys::{
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
-use super::granule_entry::{Entry, Reason};
-use super::ledger::Shape;
+use super::granule_entry::{GranuleEntry, FallbackCode};
+use super::ledger::TableShape;
 use crate::error::{MemoryError, again};
 use crate::host_memory::HostMemory;
 use crate::populate::{is_short, populate};
-use crate::steps::{Step, Steps};
+use crate::ladder_steps::{Step, Steps};
 use crate::thp;
 
 /// Maximum size populated or returned by one call. It bounds the wait of other users of the address
@@ -33,26 +33,26 @@ use crate::thp;
 const CHUNK: Bytes = Bytes::from_mib(8);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct GranuleRun {
     pub(crate) first: u32,
     pub(crate) count: u32,
 }
 
-impl Run {
+impl GranuleRun {
     pub(crate) fn indices(self) -> std::ops::Range<u32> {
         self.first..self.first + self.count
     }
 
-    pub(crate) const fn one(first: u32) -> Run {
-        Run { first, count: 1 }
+    pub(crate) const fn single(first: u32) -> GranuleRun {
+        GranuleRun { first, count: 1 }
     }
 
-    pub(crate) fn of(numbers: impl IntoIterator<Item = u32>) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub(crate) fn from_indices(numbers: impl IntoIterator<Item = u32>) -> Vec<GranuleRun> {
+        let mut runs: Vec<GranuleRun> = Vec::new();
         for index in numbers {
             match runs.last_mut() {
                 Some(run) if run.first + run.count == index => run.count += 1,
-                _ => runs.push(Run::one(index)),
+                _ => runs.push(GranuleRun::single(index)),
             }
         }
         runs
@@ -60,32 +60,32 @@ impl Run {
 }
 
 #[derive(Debug)]
-enum Store {
+enum BackingStore {
     File(MemoryFile),
     Anonymous,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Filled {
-    pub(crate) run: Run,
+    pub(crate) run: GranuleRun,
     pub(crate) step: u8,
-    pub(crate) reason: Reason,
+    pub(crate) reason: FallbackCode,
 }
 
 /// Granules that a rung did not populate, with the reason.
-type Unpopulated = Vec<(Run, Reason)>;
+type Unpopulated = Vec<(GranuleRun, FallbackCode)>;
 /// Granules that a rung populated, and those left for the next rung.
 type StepResult = (Vec<Filled>, Unpopulated);
 
-enum Stopped {
+enum BackingError {
     /// The pool or a limit is short from this granule on.
     Short(u32),
     Failed(MemoryError),
 }
 
-impl From<SysError> for Stopped {
-    fn from(error: SysError) -> Stopped {
-        Stopped::Failed(error.into())
+impl From<SysError> for BackingError {
+    fn from(error: SysError) -> BackingError {
+        BackingError::Failed(error.into())
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Backing {
     pub(crate) granule: PageSize,
     pub(crate) steps: Steps,
     pub(crate) nodes: NodePolicy,
-    stores: Vec<Store>,
+    stores: Vec<BackingStore>,
     store_of: Vec<usize>,
     local: Vec<AtomicU64>,
     changing: Mutex<()>,
@@ -122,9 +122,9 @@ pub(crate) struct Backing {
     base: PageSize,
 }
 
-pub(crate) struct Plan<'a> {
+pub(crate) struct BackingPlan<'a> {
     pub(crate) max: Bytes,
-    pub(crate) shape: Shape,
+    pub(crate) shape: TableShape,
     pub(crate) steps: Steps,
     pub(crate) sharing: Sharing,
     pub(crate) nodes: NodePolicy,
@@ -133,7 +133,7 @@ pub(crate) struct Plan<'a> {
 
 impl Backing {
     /// Reserves addresses and creates the files; takes no memory.
-    pub(crate) fn create(memory: &Memory, plan: Plan<'_>) -> Result<Backing, MemoryError> {
+    pub(crate) fn create(memory: &Memory, plan: BackingPlan<'_>) -> Result<Backing, MemoryError> {
         let mut files = Vec::new();
         for pool in pools_of(&plan.steps, plan.sharing) {
             let file = memory.create_file("hugeleaf", plan.max, pool)?;
@@ -146,13 +146,13 @@ impl Backing {
     /// As [`Backing::create`], over existing files in the order of [`pools_of`].
     pub(crate) fn over(
         memory: &Memory,
-        plan: Plan<'_>,
+        plan: BackingPlan<'_>,
         files: Vec<MemoryFile>,
     ) -> Result<Backing, MemoryError> {
         let space = memory.reserve_addresses(plan.max, plan.shape.granule)?;
-        let mut stores: Vec<Store> = files.into_iter().map(Store::File).collect();
+        let mut stores: Vec<BackingStore> = files.into_iter().map(BackingStore::File).collect();
         if plan.sharing == Sharing::Private && plan.steps.list.iter().any(is_ordinary) {
-            stores.push(Store::Anonymous);
+            stores.push(BackingStore::Anonymous);
         }
         let mut next = 0;
         let ordinary = stores.len().saturating_sub(1);
@@ -185,13 +185,13 @@ impl Backing {
     /// Maps the first rung's file over the whole range. Private memory is mapped when it is taken,
     /// because mapping all of it at once would count against the overcommit limit.
     fn begin(&self, granules: u32) -> Result<(), MemoryError> {
-        let all = Run {
+        let all = GranuleRun {
             first: 0,
             count: granules,
         };
         match self.stores[self.store_of[0]] {
-            Store::File(_) => self.map(all, 0)?,
-            Store::Anonymous => {
+            BackingStore::File(_) => self.map(all, 0)?,
+            BackingStore::Anonymous => {
                 // Reports a missing node now instead of at the first take.
                 self.space.bind(self.space.range(), &self.nodes)?;
                 let begun = Local::new(None, 0);
@@ -205,12 +205,12 @@ impl Backing {
 
     pub(crate) fn files(&self) -> impl Iterator<Item = &MemoryFile> {
         self.stores.iter().filter_map(|store| match store {
-            Store::File(file) => Some(file),
-            Store::Anonymous => None,
+            BackingStore::File(file) => Some(file),
+            BackingStore::Anonymous => None,
         })
     }
 
-    pub(crate) fn part(&self, run: Run) -> Range {
+    pub(crate) fn part(&self, run: GranuleRun) -> Range {
         let at = self.space.range().start() + self.offset(run.first);
         let length = u64::from(run.count.max(1)) * self.granule.bytes().get();
         Range::new(at, at + length).unwrap_or(self.space.range())
@@ -226,7 +226,7 @@ impl Backing {
     }
 
     /// Maps the store of a step, replacing the current mapping.
-    fn map(&self, run: Run, step: usize) -> Result<(), MemoryError> {
+    fn map(&self, run: GranuleRun, step: usize) -> Result<(), MemoryError> {
         let wanted = self.step(step)?;
         let store = self.store_of[step];
         let part = self.part(run);
@@ -238,11 +238,11 @@ impl Backing {
         // The mapping is unknown until the calls have succeeded.
         note(Local::new(None, 0));
         match &self.stores[store] {
-            Store::File(file) => {
+            BackingStore::File(file) => {
                 let offset = self.offset(run.first);
                 self.space.map_file(part, file, offset, Reserve::None)?;
             }
-            Store::Anonymous => self.space.map_private(part)?,
+            BackingStore::Anonymous => self.space.map_private(part)?,
         }
         if self.kept_from_children {
             self.space.dont_fork(part)?;
@@ -253,15 +253,15 @@ impl Backing {
         Ok(())
     }
 
-    fn mapped_otherwise(&self, run: Run, step: usize) -> Vec<Run> {
+    fn mapped_otherwise(&self, run: GranuleRun, step: usize) -> Vec<GranuleRun> {
         let store = self.store_of[step] as u64 + 1;
-        Run::of(
+        GranuleRun::from_indices(
             run.indices()
                 .filter(|index| self.local[*index as usize].load(Ordering::Acquire) >> 32 != store),
         )
     }
 
-    fn map_where_needed(&self, run: Run, step: usize) -> Result<(), MemoryError> {
+    fn map_where_needed(&self, run: GranuleRun, step: usize) -> Result<(), MemoryError> {
         if self.mapped_otherwise(run, step).is_empty() {
             return Ok(());
         }
@@ -276,11 +276,11 @@ impl Backing {
     ///
     /// # Errors
     /// Errors of the system calls; EFAULT if its pages are gone.
-    pub(crate) fn make_ready(&self, index: u32, entry: Entry) -> Result<(), MemoryError> {
-        let (run, step) = (Run::one(index), usize::from(entry.step));
+    pub(crate) fn make_ready(&self, index: u32, entry: GranuleEntry) -> Result<(), MemoryError> {
+        let (run, step) = (GranuleRun::single(index), usize::from(entry.step));
         self.step(step)?;
         self.map_where_needed(run, step)?;
-        if matches!(self.stores[self.store_of[step]], Store::File(_)) {
+        if matches!(self.stores[self.store_of[step]], BackingStore::File(_)) {
             // Populates page tables only, so that no access finds the pool short.
             self.populate(self.part(run))?;
         }
@@ -288,7 +288,7 @@ impl Backing {
         Ok(())
     }
 
-    pub(crate) fn is_ready(&self, index: u32, entry: Entry) -> bool {
+    pub(crate) fn is_ready(&self, index: u32, entry: GranuleEntry) -> bool {
         let store = self.store_of.get(usize::from(entry.step)).copied();
         store.is_some_and(|store| {
             let local = Local::new(Some(store), entry.stamp);
@@ -296,7 +296,7 @@ impl Backing {
         })
     }
 
-    pub(crate) fn note_ready(&self, index: u32, entry: Entry) {
+    pub(crate) fn note_ready(&self, index: u32, entry: GranuleEntry) {
         if let Some(store) = self.store_of.get(usize::from(entry.step)) {
             let local = Local::new(Some(*store), entry.stamp);
             self.local[index as usize].store(local.0, Ordering::Release);
@@ -311,8 +311,8 @@ impl Backing {
     /// [`MemoryError::Short`] on a mandatory ladder, [`MemoryError::TooLarge`], system call errors.
     pub(crate) fn fill(
         &self,
-        run: Run,
-        first: Reason,
+        run: GranuleRun,
+        first: FallbackCode,
         counted: &dyn Fn(usize) -> u64,
     ) -> Result<Vec<Filled>, Unfilled> {
         let mut filled = Vec::new();
@@ -337,8 +337,8 @@ impl Backing {
     fn fill_on(
         &self,
         step: usize,
-        run: Run,
-        reason: Reason,
+        run: GranuleRun,
+        reason: FallbackCode,
         counted: &dyn Fn(usize) -> u64,
     ) -> Result<StepResult, MemoryError> {
         let kind = self.step(step)?;
@@ -350,33 +350,33 @@ impl Backing {
         }
     }
 
-    fn filled(&self, run: Run, step: usize, reason: Reason) -> Option<Filled> {
+    fn filled(&self, run: GranuleRun, step: usize, reason: FallbackCode) -> Option<Filled> {
         let step = u8::try_from(step).ok()?;
         (run.count > 0).then_some(Filled { run, step, reason })
     }
 
-    fn fill_from_pool(&self, step: usize, run: Run, reason: Reason) -> Result<StepResult, MemoryError> {
+    fn fill_from_pool(&self, step: usize, run: GranuleRun, reason: FallbackCode) -> Result<StepResult, MemoryError> {
         let short_from = match self.fill_prefix(run) {
             Ok(()) => {
                 let all = self.filled(run, step, reason);
                 return Ok((all.into_iter().collect(), Vec::new()));
             }
-            Err(Stopped::Short(index)) => index,
-            Err(Stopped::Failed(error)) => return Err(error),
+            Err(BackingError::Short(index)) => index,
+            Err(BackingError::Failed(error)) => return Err(error),
         };
         let count = short_from - run.first;
-        let had = self.filled(Run { count, ..run }, step, reason);
-        let rest = Run {
+        let had = self.filled(GranuleRun { count, ..run }, step, reason);
+        let rest = GranuleRun {
             first: short_from,
             count: run.count - count,
         };
         self.clean_store(rest, self.store_of[step])?;
-        let why = reason.or(Reason::PoolShort);
+        let why = reason.or(FallbackCode::PoolShort);
         Ok((had.into_iter().collect(), vec![(rest, why)]))
     }
 
     /// Populates granules in order, up to the first that is unavailable.
-    fn fill_prefix(&self, run: Run) -> Result<(), Stopped> {
+    fn fill_prefix(&self, run: GranuleRun) -> Result<(), BackingError> {
         for chunk in self.chunks(run) {
             let Err(error) = self.populate(self.part(chunk)) else {
                 continue;
@@ -386,9 +386,9 @@ impl Backing {
             }
             // Finds the granule that failed. Those before it have their pages and cost little.
             for index in chunk.indices() {
-                match self.populate(self.part(Run::one(index))) {
+                match self.populate(self.part(GranuleRun::single(index))) {
                     Ok(()) => {}
-                    Err(e) if is_short(&e) => return Err(Stopped::Short(index)),
+                    Err(e) if is_short(&e) => return Err(BackingError::Short(index)),
                     Err(e) => return Err(e.into()),
                 }
             }
@@ -396,7 +396,7 @@ impl Backing {
         Ok(())
     }
 
-    fn chunks(&self, run: Run) -> impl Iterator<Item = Run> + use<> {
+    fn chunks(&self, run: GranuleRun) -> impl Iterator<Item = GranuleRun> + use<> {
         let most = (CHUNK.get() / self.granule.bytes().get()).max(1);
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         let mut at = run.first;
@@ -404,7 +404,7 @@ impl Backing {
         std::iter::from_fn(move || {
             let first = at;
             at = at.saturating_add(most).min(end);
-            (first < end).then_some(Run {
+            (first < end).then_some(GranuleRun {
                 first,
                 count: at - first,
             })
@@ -415,9 +415,9 @@ impl Backing {
         populate(&self.space, part)
     }
 
-    fn fill_ordinary(&self, step: usize, run: Run, reason: Reason) -> Result<StepResult, MemoryError> {
+    fn fill_ordinary(&self, step: usize, run: GranuleRun, reason: FallbackCode) -> Result<StepResult, MemoryError> {
         let kind = self.step(step)?;
-        let length = |run: Run| self.part(run).len();
+        let length = |run: GranuleRun| self.part(run).len();
         let mut left = length(run);
         for chunk in self.chunks(run) {
             HostMemory::check(left)?;
@@ -432,7 +432,7 @@ impl Backing {
             PageKind::Thp => self.collapse(run, kind)?,
             _ => (vec![run], Vec::new()),
         };
-        let done = |run: &Run| self.filled(*run, step, reason);
+        let done = |run: &GranuleRun| self.filled(*run, step, reason);
         let mut filled: Vec<Filled> = large.iter().filter_map(done).collect();
         let mut rest = Vec::new();
         for (run, why) in small {
@@ -448,7 +448,7 @@ impl Backing {
     }
 
     fn is_file(&self, step: usize) -> bool {
-        matches!(self.stores[self.store_of[step]], Store::File(_))
+        matches!(self.stores[self.store_of[step]], BackingStore::File(_))
     }
 
     /// Collapses blocks while each has only one base page. The kernel refuses a block without a
@@ -467,15 +467,15 @@ impl Backing {
     }
 
     /// Returns the granules on huge pages, and the others with the reason.
-    fn collapse(&self, run: Run, step: Step) -> Result<(Vec<Run>, Unpopulated), MemoryError> {
+    fn collapse(&self, run: GranuleRun, step: Step) -> Result<(Vec<GranuleRun>, Unpopulated), MemoryError> {
         let sharing = match self.stores.last() {
-            Some(Store::Anonymous) => Sharing::Private,
+            Some(BackingStore::Anonymous) => Sharing::Private,
             _ => Sharing::Shared,
         };
         if self.huge != Some(step.size) {
             let room = HostMemory::read()?;
             let why = thp::knob_of(&room.host, step.size, sharing);
-            let why = why.as_ref().map_or(Reason::NotReported, Reason::of);
+            let why = why.as_ref().map_or(FallbackCode::NotReported, FallbackCode::from_fallback);
             return Ok((Vec::new(), vec![(run, why)]));
         }
         if self.is_all_huge(run)? {
@@ -483,32 +483,32 @@ impl Backing {
         }
         let (mut large, mut small) = (Vec::new(), Vec::new());
         for index in run.indices() {
-            let one = Run::one(index);
+            let one = GranuleRun::single(index);
             match self.collapse_one(one, step.size)? {
                 None => large.push(index),
                 // Private memory is collapsed regardless of the knobs.
-                Some(Reason::ThpOff) if sharing == Sharing::Shared => {
-                    small.push((one, Reason::KnobOff));
+                Some(FallbackCode::ThpOff) if sharing == Sharing::Shared => {
+                    small.push((one, FallbackCode::KnobOff));
                 }
                 Some(reason) => small.push((one, reason)),
             }
         }
-        Ok((Run::of(large), small))
+        Ok((GranuleRun::from_indices(large), small))
     }
 
     /// Collapses a granule block by block and returns the reason if it is still not on huge pages.
     /// The system calls give the reason, and the page map decides the outcome.
-    fn collapse_one(&self, one: Run, huge: PageSize) -> Result<Option<Reason>, MemoryError> {
-        let mut reason = Reason::NotContiguous;
+    fn collapse_one(&self, one: GranuleRun, huge: PageSize) -> Result<Option<FallbackCode>, MemoryError> {
+        let mut reason = FallbackCode::NotContiguous;
         for block in self.part(one).chunks(huge) {
             if thp::collapse_one(&self.space, block) == Err(Errno::INVAL) {
-                reason = Reason::ThpOff;
+                reason = FallbackCode::ThpOff;
             }
         }
         Ok((!self.is_all_huge(one)?).then_some(reason))
     }
 
-    fn is_all_huge(&self, run: Run) -> Result<bool, MemoryError> {
+    fn is_all_huge(&self, run: GranuleRun) -> Result<bool, MemoryError> {
         let part = self.part(run);
         Ok(thp::huge_in(&thp::read_pages(part)?, part) == part.len())
     }
@@ -516,14 +516,14 @@ impl Backing {
     /// Removes pages that an access to granules that were not held has left.
     fn take_strays(
         &self,
-        run: Run,
+        run: GranuleRun,
         step: usize,
         counted: &dyn Fn(usize) -> u64,
     ) -> Result<(), MemoryError> {
         let store = self.store_of[step];
         let has_strays = match &self.stores[store] {
-            Store::Anonymous => true,
-            Store::File(file) => !self.strays_in(store, file, counted)?.is_zero(),
+            BackingStore::Anonymous => true,
+            BackingStore::File(file) => !self.strays_in(store, file, counted)?.is_zero(),
         };
         if has_strays {
             self.clean_store(run, store)?;
@@ -556,7 +556,7 @@ impl Backing {
     }
 
     /// Returns the memory of granules on a step.
-    pub(crate) fn clean_on(&self, run: Run, step: u8) -> Result<(), SysError> {
+    pub(crate) fn clean_on(&self, run: GranuleRun, step: u8) -> Result<(), SysError> {
         match self.store_of.get(usize::from(step)) {
             Some(store) => self.clean_store(run, *store),
             None => self.clean(run),
@@ -567,26 +567,26 @@ impl Backing {
     ///
     /// # Errors
     /// As [`Backing::clean_on`]. All memory that could be returned was.
-    pub(crate) fn clean(&self, run: Run) -> Result<(), SysError> {
+    pub(crate) fn clean(&self, run: GranuleRun) -> Result<(), SysError> {
         let all = (0..self.stores.len()).map(|store| self.clean_store(run, store));
         all.fold(Ok(()), Result::and)
     }
 
-    fn clean_store(&self, run: Run, store: usize) -> Result<(), SysError> {
+    fn clean_store(&self, run: GranuleRun, store: usize) -> Result<(), SysError> {
         match &self.stores[store] {
-            Store::File(file) => self.chunks(run).try_for_each(|chunk| {
+            BackingStore::File(file) => self.chunks(run).try_for_each(|chunk| {
                 let from = self.offset(chunk.first);
                 let Ok(part) = Range::new(from, from + self.part(chunk).len().get()) else {
                     return Ok(());
                 };
                 again(|| self.space.memory().punch(file, part))
             }),
-            Store::Anonymous => {
+            BackingStore::Anonymous => {
                 let here = store as u64 + 1;
                 let mapped = run.indices().filter(|index| {
                     self.local[*index as usize].load(Ordering::Acquire) >> 32 == here
                 });
-                let mut runs = Run::of(mapped).into_iter().flat_map(|run| self.chunks(run));
+                let mut runs = GranuleRun::from_indices(mapped).into_iter().flat_map(|run| self.chunks(run));
                 runs.try_for_each(|chunk| again(|| self.space.discard(self.part(chunk))))
             }
         }
@@ -599,7 +599,7 @@ impl Backing {
 }
 
 pub(crate) enum Unfilled {
-    Short { missing: u64, reason: Reason },
+    Short { missing: u64, reason: FallbackCode },
     Failed(MemoryError),
 }
 

@@ -19,11 +19,11 @@ use hugeleaf_sys::{Memory, MemoryFile};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::error::ElasticError;
-use super::granule_entry::{COMPONENTS, Entry, PROCESSES, STEPS, State};
+use super::granule_entry::{COMPONENTS, GranuleEntry, PROCESSES, STEPS, GranuleState};
 use super::lock::{self, Token, Word};
-use super::names::{Component, components};
-use super::process::{Identity, namespace};
-use super::table::{Table, length_of};
+use super::handles::{Component, components};
+use super::process::{OwnerIdentity, namespace};
+use super::table::{GranuleTable, length_of};
 
 /// "hugeleaf" in ASCII.
 const MAGIC: u64 = 0x6875_6765_6c65_6166;
@@ -76,12 +76,12 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
 
 /// Required shape of the table: set by the process that creates it, checked by each that attaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct TableShape {
     pub(crate) granule: PageSize,
     pub(crate) granules: u32,
 }
 
-impl Shape {
+impl TableShape {
     fn words(self) -> usize {
         at::ENTRY + self.granules as usize
     }
@@ -96,7 +96,7 @@ impl Shape {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedComponent {
     pub(crate) name: String,
     pub(crate) resizable: bool,
     pub(crate) granules: u64,
@@ -104,8 +104,8 @@ pub(crate) struct Listed {
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    table: Table,
-    pub(crate) shape: Shape,
+    table: GranuleTable,
+    pub(crate) shape: TableShape,
     pub(crate) slot: u16,
     /// Queues the threads of this process, so that only one waits for other processes.
     turn: Mutex<()>,
@@ -114,11 +114,11 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn create(
         memory: &Memory,
-        shape: Shape,
+        shape: TableShape,
         target: Bytes,
         base: PageSize,
     ) -> Result<(Ledger, MemoryFile), ElasticError> {
-        let (table, file) = Table::create(memory, shape.words(), base)?;
+        let (table, file) = GranuleTable::create(memory, shape.words(), base)?;
         let words = table.words();
         let set = |index: usize, value: u64| words[index].store(value, Ordering::Relaxed);
         set(at::VERSION, VERSION);
@@ -139,10 +139,10 @@ impl Ledger {
     pub(crate) fn attach(
         memory: &Memory,
         file: &MemoryFile,
-        shape: Shape,
+        shape: TableShape,
         base: PageSize,
     ) -> Result<Ledger, ElasticError> {
-        let table = Table::map(memory, file, shape.words(), base)?;
+        let table = GranuleTable::map(memory, file, shape.words(), base)?;
         let words = table.words();
         let get = |index: usize| words[index].load(Ordering::Acquire);
         let expected = [
@@ -171,8 +171,8 @@ impl Ledger {
         Ledger::enter(table, shape)
     }
 
-    fn enter(table: Table, shape: Shape) -> Result<Ledger, ElasticError> {
-        let own = Identity::own()?;
+    fn enter(table: GranuleTable, shape: TableShape) -> Result<Ledger, ElasticError> {
+        let own = OwnerIdentity::own()?;
         let id = u64::from(own.pid.0);
         for slot in 0..PROCESSES {
             let from = at::PROCESS + slot * at::PROCESS_WORDS;
@@ -225,23 +225,23 @@ impl Ledger {
     }
 
     /// Returns a granule; `None` if there is none of that number.
-    pub(crate) fn entry(&self, index: u32) -> Result<Option<Entry>, ElasticError> {
+    pub(crate) fn entry(&self, index: u32) -> Result<Option<GranuleEntry>, ElasticError> {
         if index >= self.shape.granules {
             return Ok(None);
         }
         let word = self.get(at::ENTRY + index as usize);
         let damaged = || ElasticError::Damaged(format!("granule {index} reads {word:#x}"));
-        Entry::from_word(word).map(Some).ok_or_else(damaged)
+        GranuleEntry::from_word(word).map(Some).ok_or_else(damaged)
     }
 
     /// Returns all granules in order; [`ElasticError::Damaged`] for one that cannot be decoded.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Result<(u32, Entry), ElasticError>> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Result<(u32, GranuleEntry), ElasticError>> {
         let entry = |index| Some((index, self.entry(index).transpose()?));
         let all = (0..self.shape.granules).filter_map(entry);
         all.map(|(index, entry)| Ok((index, entry?)))
     }
 
-    pub(crate) fn component(&self, component: Component) -> Option<Listed> {
+    pub(crate) fn component(&self, component: Component) -> Option<ListedComponent> {
         let index = usize::try_from(component.0)
             .ok()
             .filter(|i| *i < COMPONENTS)?;
@@ -253,7 +253,7 @@ impl Ledger {
         let length = usize::try_from(flags >> NAME_LENGTH).unwrap_or(0).min(NAME);
         let words = from + 1..from + at::COMPONENT_WORDS - 1;
         let bytes: Vec<u8> = words.flat_map(|i| self.get(i).to_le_bytes()).collect();
-        Some(Listed {
+        Some(ListedComponent {
             name: String::from_utf8_lossy(&bytes[..length]).into_owned(),
             resizable: flags & RESIZABLE != 0,
             granules: self.get(from + at::COMPONENT_WORDS - 1),
@@ -261,14 +261,14 @@ impl Ledger {
     }
 
     /// Returns a process of the list; `None` if the slot is empty.
-    pub(crate) fn process(&self, slot: u16) -> Option<Identity> {
+    pub(crate) fn process(&self, slot: u16) -> Option<OwnerIdentity> {
         let slot = usize::from(slot);
         if slot >= PROCESSES {
             return None;
         }
         let from = at::PROCESS + slot * at::PROCESS_WORDS;
         let pid = u32::try_from(self.get(from) & !ARRIVING).ok()?;
-        (pid != 0).then(|| Identity {
+        (pid != 0).then(|| OwnerIdentity {
             pid: Pid(pid),
             start: self.get(from + 1),
             image: [self.get(from + 2), self.get(from + 3)],
@@ -381,25 +381,25 @@ impl Locked<'_> {
     }
 
     /// Writes a granule and updates the counters derived from it.
-    pub(crate) fn set(&self, index: u32, entry: Entry) {
+    pub(crate) fn set(&self, index: u32, entry: GranuleEntry) {
         let word = at::ENTRY + index as usize;
-        if let Some(before) = Entry::from_word(self.get(word)) {
+        if let Some(before) = GranuleEntry::from_word(self.get(word)) {
             self.count(before, u64::MAX);
         }
         self.put(word, entry.to_word());
         self.count(entry, 1);
-        if matches!(entry.state, State::Free | State::Unclean) {
+        if matches!(entry.state, GranuleState::Free | GranuleState::Unclean) {
             let first = self.get(at::FIRST_FREE).min(u64::from(index));
             self.put(at::FIRST_FREE, first);
         }
     }
 
     /// Adds a granule to the counters, or subtracts it if `number` is `u64::MAX` (minus one).
-    fn count(&self, entry: Entry, number: u64) {
+    fn count(&self, entry: GranuleEntry, number: u64) {
         match entry.state {
-            State::Free => {}
-            State::Unclean => self.add(at::UNCLEAN, number),
-            State::Taking | State::Held | State::Returning => {
+            GranuleState::Free => {}
+            GranuleState::Unclean => self.add(at::UNCLEAN, number),
+            GranuleState::Taking | GranuleState::Held | GranuleState::Returning => {
                 self.add(at::HELD, number);
                 let component = at::COMPONENT
                     + usize::from(entry.component) * at::COMPONENT_WORDS
@@ -408,7 +408,7 @@ impl Locked<'_> {
                 self.add(component, number);
             }
         }
-        if entry.state == State::Held {
+        if entry.state == GranuleState::Held {
             self.add(at::ON_STEP + usize::from(entry.step), number);
         }
     }
@@ -421,7 +421,7 @@ impl Locked<'_> {
             self.put(index, 0);
         }
         for index in 0..self.shape.granules as usize {
-            if let Some(entry) = Entry::from_word(self.get(at::ENTRY + index)) {
+            if let Some(entry) = GranuleEntry::from_word(self.get(at::ENTRY + index)) {
                 self.count(entry, 1);
             }
         }
@@ -470,13 +470,13 @@ impl Locked<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::granule_entry::Reason;
+    use super::super::granule_entry::FallbackCode;
     use super::*;
     use hugeleaf_sys::Kernel;
 
     fn ledger() -> Ledger {
         let base = Kernel::new().base_page();
-        let shape = Shape {
+        let shape = TableShape {
             granule: base,
             granules: 100,
         };
@@ -486,13 +486,13 @@ mod tests {
             .0
     }
 
-    fn held() -> Entry {
-        Entry {
-            state: State::Held,
+    fn held() -> GranuleEntry {
+        GranuleEntry {
+            state: GranuleState::Held,
             step: 1,
             component: 3,
             owner: 9,
-            reason: Reason::None,
+            reason: FallbackCode::None,
             stamp: 1,
         }
     }
@@ -530,12 +530,12 @@ mod tests {
     fn counters_follow_each_change() {
         let ledger = ledger();
         let locked = ledger.lock().unwrap();
-        let returning = Entry {
-            state: State::Returning,
+        let returning = GranuleEntry {
+            state: GranuleState::Returning,
             ..held()
         };
-        let unclean = Entry {
-            state: State::Unclean,
+        let unclean = GranuleEntry {
+            state: GranuleState::Unclean,
             ..held().freed()
         };
         for (entry, expected) in [
@@ -556,7 +556,7 @@ mod tests {
     #[test]
     fn places_exclude_each_other() {
         let base = Kernel::new().base_page();
-        let shape = Shape {
+        let shape = TableShape {
             granule: base,
             granules: 1,
         };

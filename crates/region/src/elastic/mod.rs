@@ -16,12 +16,12 @@ mod error;
 mod granule_entry;
 mod ledger;
 mod lock;
-mod names;
+mod handles;
 mod process;
 mod recover;
 mod share;
 mod table;
-mod view;
+mod info;
 
 use hugeleaf_host::{Host, Pid};
 use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
@@ -29,17 +29,17 @@ use hugeleaf_units::{Bytes, Ladder, PageSize, Range, Rung};
 
 use crate::error::MemoryError;
 use crate::host_memory::HostMemory;
-use crate::steps::Steps;
+use crate::ladder_steps::Steps;
 
-use backing::{Backing, Plan};
+use backing::{Backing, BackingPlan};
 use granule_entry::{COMPONENTS, STEPS};
-use ledger::{Ledger, MOST_GRANULES, NAME, Shape};
-use names::components;
+use ledger::{Ledger, MOST_GRANULES, NAME, TableShape};
+use handles::components;
 
 pub use error::ElasticError;
-pub use names::{Component, Granule};
+pub use handles::{Component, Granule};
 pub use recover::Recovered;
-pub use view::{ComponentInfo, Info, Share};
+pub use info::{ComponentInfo, Info, Share};
 
 /// Options of an [`Elastic`]: [`ElasticOptions::new`] sets defaults, each method changes one.
 ///
@@ -203,7 +203,7 @@ fn plan<'a>(
     sharing: Sharing,
     nodes: NodePolicy,
     host: &'a Host,
-) -> Result<Plan<'a>, ElasticError> {
+) -> Result<BackingPlan<'a>, ElasticError> {
     let steps = Steps::of(ladder, sharing, host)?;
     if max.is_zero() {
         return Err(MemoryError::Empty.into());
@@ -226,11 +226,11 @@ fn plan<'a>(
         let most = MOST_GRANULES;
         return Err(ElasticError::TooManyGranules { granules, most });
     };
-    let shape = Shape {
+    let shape = TableShape {
         granule,
         granules: count,
     };
-    Ok(Plan {
+    Ok(BackingPlan {
         max,
         shape,
         steps,

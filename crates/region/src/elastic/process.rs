@@ -15,7 +15,7 @@ use crate::elastic::ElasticError;
 use crate::error::MemoryError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct OwnerIdentity {
     pub(crate) pid: Pid,
     /// Start time in clock ticks since boot.
     pub(crate) start: u64,
@@ -25,8 +25,8 @@ pub(crate) struct Identity {
     pub(crate) clock: u64,
 }
 
-impl Identity {
-    pub(crate) fn own() -> Result<Identity, ElasticError> {
+impl OwnerIdentity {
+    pub(crate) fn own() -> Result<OwnerIdentity, ElasticError> {
         let pid = own_pid();
         read(pid).ok_or_else(|| {
             let path = Root::live().path(format!("proc/{pid}/stat"));
@@ -43,7 +43,7 @@ impl Identity {
                 .is_some_and(|now| self.started_otherwise(&now) || self.is_other_image(&now))
     }
 
-    fn started_otherwise(&self, now: &Identity) -> bool {
+    fn started_otherwise(&self, now: &OwnerIdentity) -> bool {
         now.clock == self.clock && now.start != self.start
     }
 
@@ -57,7 +57,7 @@ impl Identity {
         }
     }
 
-    fn is_other_image(&self, now: &Identity) -> bool {
+    fn is_other_image(&self, now: &OwnerIdentity) -> bool {
         let pairs = self.image.iter().zip(&now.image);
         let mut known = pairs.filter(|(before, now)| **before > 1 && **now > 1);
         known.any(|(before, now)| before != now)
@@ -65,11 +65,11 @@ impl Identity {
 }
 
 /// Reads the identity of a process. Ignores `arg_start`, which a program may set to rename itself.
-fn read(pid: Pid) -> Option<Identity> {
+fn read(pid: Pid) -> Option<OwnerIdentity> {
     let stat = Root::live().parse(format!("proc/{pid}/stat"), parse_stat);
     let stat = stat.known()?;
     let [code, _, stack, _] = stat.image;
-    Some(Identity {
+    Some(OwnerIdentity {
         pid,
         start: stat.start_ticks,
         image: [code, stack],
@@ -91,25 +91,25 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_its_forerunner_does_not() {
-        let own = Identity::own().unwrap();
+        let own = OwnerIdentity::own().unwrap();
         assert!(!own.has_ended());
-        let earlier = Identity {
+        let earlier = OwnerIdentity {
             start: own.start - 1,
             ..own
         };
         assert!(earlier.has_ended());
-        let before_exec = Identity {
+        let before_exec = OwnerIdentity {
             image: [own.image[0] + 64, own.image[1]],
             ..own
         };
         assert!(before_exec.has_ended());
-        let of_somebody_else = Identity {
+        let of_somebody_else = OwnerIdentity {
             image: [1, 0],
             ..own
         };
         assert!(!of_somebody_else.has_ended());
         assert!(namespace("pid") > 0);
-        let by_another_clock = Identity {
+        let by_another_clock = OwnerIdentity {
             clock: own.clock + 1,
             ..earlier
         };

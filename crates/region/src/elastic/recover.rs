@@ -3,10 +3,10 @@
 use hugeleaf_sys::SysError;
 use hugeleaf_units::Bytes;
 
-use super::backing::Run;
-use super::granule_entry::{Entry, PROCESSES, State};
+use super::backing::GranuleRun;
+use super::granule_entry::{GranuleEntry, PROCESSES, GranuleState};
 use super::ledger::Locked;
-use super::process::Identity;
+use super::process::OwnerIdentity;
 use super::{Elastic, ElasticError};
 
 /// The result of [`Elastic::recover`].
@@ -45,7 +45,7 @@ impl Elastic {
     pub fn recover(&self) -> Result<Recovered, ElasticError> {
         self.check_process()?;
         let slots = 0u16..u16::try_from(PROCESSES).unwrap_or(u16::MAX);
-        let ended: Vec<(u16, Identity)> = slots
+        let ended: Vec<(u16, OwnerIdentity)> = slots
             .filter_map(|slot| Some((slot, self.ledger.process(slot)?)))
             .filter(|(slot, _)| self.ledger.has_ended(*slot))
             .collect();
@@ -92,18 +92,18 @@ impl Elastic {
     fn adopt(
         &self,
         locked: &Locked<'_>,
-        is_theirs: impl Fn(&Entry) -> bool,
-    ) -> Result<Vec<(u32, Entry)>, ElasticError> {
+        is_theirs: impl Fn(&GranuleEntry) -> bool,
+    ) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {
         let mut adopted = Vec::new();
         for found in locked.entries() {
             let (index, entry) = found?;
-            if !matches!(entry.state, State::Free | State::Unclean) && is_theirs(&entry) {
+            if !matches!(entry.state, GranuleState::Free | GranuleState::Unclean) && is_theirs(&entry) {
                 adopted.push((index, entry));
             }
         }
         for (index, entry) in &adopted {
-            let returning = Entry {
-                state: State::Returning,
+            let returning = GranuleEntry {
+                state: GranuleState::Returning,
                 owner: self.ledger.slot,
                 ..*entry
             };
@@ -113,11 +113,11 @@ impl Elastic {
     }
 
     /// Frees adopted granules. A held granule is only on its rung; one in transit may be on any.
-    fn release_adopted(&self, adopted: &[(u32, Entry)]) -> Result<Option<(Bytes, SysError)>, ElasticError> {
+    fn release_adopted(&self, adopted: &[(u32, GranuleEntry)]) -> Result<Option<(Bytes, SysError)>, ElasticError> {
         let (held, under_way): (Vec<_>, Vec<_>) = adopted
             .iter()
-            .partition(|(_, entry)| entry.state == State::Held);
-        let failed = self.release_granules(&Run::of(under_way.iter().map(|(i, _)| *i)), None)?;
+            .partition(|(_, entry)| entry.state == GranuleState::Held);
+        let failed = self.release_granules(&GranuleRun::from_indices(under_way.iter().map(|(i, _)| *i)), None)?;
         self.release_held(&held, failed)
     }
 
@@ -127,14 +127,14 @@ impl Elastic {
         for found in locked.entries() {
             let (index, entry) = found?;
             match entry.state {
-                State::Unclean => unclean.push(index),
-                State::Free => free.push(index),
-                State::Taking | State::Returning => under_way = true,
-                State::Held => {}
+                GranuleState::Unclean => unclean.push(index),
+                GranuleState::Free => free.push(index),
+                GranuleState::Taking | GranuleState::Returning => under_way = true,
+                GranuleState::Held => {}
             }
         }
         let mut cleaned = Bytes::ZERO;
-        for run in Run::of(unclean.iter().copied()) {
+        for run in GranuleRun::from_indices(unclean.iter().copied()) {
             if let Err(error) = self.backing.clean(run) {
                 let bytes = self.ledger.shape.bytes(locked.unclean());
                 return Err(ElasticError::ReturnPending { bytes, error });
@@ -153,7 +153,7 @@ impl Elastic {
         let counted = |step| locked.on_step(step);
         let strays = self.backing.strays(&counted)?;
         if !strays.is_zero() {
-            for run in Run::of(free) {
+            for run in GranuleRun::from_indices(free) {
                 let cleaned = self.backing.clean(run);
                 cleaned.map_err(|error| ElasticError::ReturnPending {
                     bytes: strays,

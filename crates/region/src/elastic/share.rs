@@ -6,26 +6,26 @@
 use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageSize};
 
-use super::backing::{Backing, Plan, pools_of};
+use super::backing::{Backing, BackingPlan, pools_of};
 use super::ledger::Ledger;
 use super::{Elastic, ElasticError, plan};
 use crate::error::MemoryError;
 use crate::handle::{Handle, Lines, bad, held_in};
 use crate::host_memory::HostMemory;
-use crate::steps::Steps;
+use crate::ladder_steps::Steps;
 
 /// Version of the text format. Changes with the format or the meaning of the table.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Description {
+struct ElasticDescription {
     ladder: Ladder,
     max: Bytes,
     granule: PageSize,
     nodes: NodePolicy,
 }
 
-impl Description {
+impl ElasticDescription {
     /// Returns the text with the resolved rungs, which must be the same in all processes.
     fn text(&self, steps: &Steps) -> String {
         let mut text = format!(
@@ -45,8 +45,8 @@ impl Description {
     }
 
     /// Parses the first lines of the output of [`Description::text`].
-    fn parse(text: &str) -> Result<Description, MemoryError> {
-        let mut lines = Lines::of(
+    fn parse(text: &str) -> Result<ElasticDescription, MemoryError> {
+        let mut lines = Lines::parse(
             text,
             "hugeleaf-elastic",
             VERSION,
@@ -58,7 +58,7 @@ impl Description {
         let granule = PageSize::new(Bytes(number(lines.word("granule ")?)?));
         let granule = granule.map_err(|e| bad(e.to_string()))?;
         let nodes = nodes_of(lines.word("nodes ")?)?;
-        Ok(Description {
+        Ok(ElasticDescription {
             ladder,
             max,
             granule,
@@ -112,7 +112,7 @@ impl Elastic {
         for file in self.backing.files() {
             files.push(memory.duplicate(file)?);
         }
-        let description = Description {
+        let description = ElasticDescription {
             ladder: self.ladder.clone(),
             max: self.max,
             granule: self.granule(),
@@ -135,7 +135,7 @@ impl Elastic {
 
     /// As [`Elastic::attach`], with the given system calls, which may be behind a gate.
     pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Elastic, ElasticError> {
-        let said = Description::parse(&handle.text)?;
+        let said = ElasticDescription::parse(&handle.text)?;
         let room = HostMemory::read()?;
         room.check_nodes(&said.nodes)?;
         let host = room.host;
@@ -173,7 +173,7 @@ impl Elastic {
 fn check(
     memory: &Memory,
     handle: &Handle,
-    plan: &Plan<'_>,
+    plan: &BackingPlan<'_>,
 ) -> Result<(MemoryFile, Vec<MemoryFile>), MemoryError> {
     let table_length = plan.shape.length(plan.host.base_page);
     let rungs = pools_of(&plan.steps, Sharing::Shared).into_iter();
@@ -204,7 +204,7 @@ mod tests {
     use hugeleaf_units::PageKind;
     use proptest::prelude::*;
 
-    fn sample(nodes: NodePolicy) -> (Description, Steps) {
+    fn sample(nodes: NodePolicy) -> (ElasticDescription, Steps) {
         let ladder: Ladder = "1G,2M".parse().unwrap();
         let host = host_with(&[
             ("4K", PageKind::Base),
@@ -213,7 +213,7 @@ mod tests {
             ("1G", PageKind::Hugetlb),
         ]);
         let steps = Steps::of(&ladder, Sharing::Shared, &host).unwrap();
-        let description = Description {
+        let description = ElasticDescription {
             ladder,
             max: Bytes(8 << 30),
             granule: "1G".parse().unwrap(),
@@ -232,7 +232,7 @@ mod tests {
         ] {
             let (description, steps) = sample(nodes);
             let text = description.text(&steps);
-            assert_eq!(Description::parse(&text).unwrap(), description);
+            assert_eq!(ElasticDescription::parse(&text).unwrap(), description);
         }
     }
 
@@ -252,7 +252,7 @@ mod tests {
             ("max 8589934592", "max all", "'all'"),
         ] {
             let forged = text.replacen(from, to, 1);
-            let error = Description::parse(&forged).unwrap_err().to_string();
+            let error = ElasticDescription::parse(&forged).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
     }
@@ -260,7 +260,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(text in "(?s)(hugeleaf-elastic 1\n)?.{0,200}") {
-            let _ = Description::parse(&text);
+            let _ = ElasticDescription::parse(&text);
         }
     }
 }

@@ -11,7 +11,7 @@ use hugeleaf_sys::{Advice, Memory, MemoryFile, Reserve, Space, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct GranuleTable {
     space: Space,
     words: usize,
 }
@@ -21,7 +21,7 @@ pub(crate) fn length_of(words: usize, base: PageSize) -> Bytes {
     Bytes(base.round_up(bytes).unwrap_or(u64::MAX))
 }
 
-impl Table {
+impl GranuleTable {
     /// Creates a table of zero words and its file, fully allocated.
     ///
     /// # Errors
@@ -30,14 +30,14 @@ impl Table {
         memory: &Memory,
         words: usize,
         base: PageSize,
-    ) -> Result<(Table, MemoryFile), SysError> {
+    ) -> Result<(GranuleTable, MemoryFile), SysError> {
         let length = length_of(words, base);
         let file = memory.create_file("hugeleaf-table", length, None)?;
         if let Ok(all) = Range::new(0, length.get()) {
             memory.allocate(&file, all)?;
         }
         memory.seal_length(&file)?;
-        let table = Table::map(memory, &file, words, base)?;
+        let table = GranuleTable::map(memory, &file, words, base)?;
         Ok((table, file))
     }
 
@@ -47,11 +47,11 @@ impl Table {
         file: &MemoryFile,
         words: usize,
         base: PageSize,
-    ) -> Result<Table, SysError> {
+    ) -> Result<GranuleTable, SysError> {
         let space = memory.reserve_addresses(length_of(words, base), base)?;
         space.map_file(space.range(), file, 0, Reserve::None)?;
         space.advise(space.range(), Advice::PopulateWrite)?;
-        Ok(Table { space, words })
+        Ok(GranuleTable { space, words })
     }
 
     pub(crate) fn words(&self) -> &[AtomicU64] {
@@ -73,8 +73,8 @@ mod tests {
     fn two_mappings_see_one_table() {
         let base = Kernel::new().base_page();
         let memory = Memory::new();
-        let (one, file) = Table::create(&memory, 1000, base).unwrap();
-        let two = Table::map(&memory, &file, 1000, base).unwrap();
+        let (one, file) = GranuleTable::create(&memory, 1000, base).unwrap();
+        let two = GranuleTable::map(&memory, &file, 1000, base).unwrap();
         one.words()[999].store(7, Ordering::Release);
         assert_eq!(two.words()[999].load(Ordering::Acquire), 7);
         assert_eq!(two.words()[0].load(Ordering::Acquire), 0);

@@ -3,7 +3,7 @@
 use hugeleaf_plan::host::{Applied, ApplyOutcome, StepPreview, Obstacle, StepOutcome, UndoOutcome};
 use serde_json::{Value, json};
 
-use super::{RequestInfo, begun, standing, todo};
+use super::{RequestInfo, begun, standing, manual_steps};
 use crate::json::{answer, merge_fields};
 
 pub fn apply_json(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> String {
@@ -27,7 +27,7 @@ pub fn dry_run_json(
     asked: RequestInfo<'_>,
     systemd: bool,
 ) -> String {
-    let mut steps: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
+    let mut steps: Vec<StepOutcome> = looked.iter().map(StepOutcome::from_preview).collect();
     let to_do = lines(&steps, systemd, asked);
     for step in &mut steps {
         // In a dry run, `after` is the planned value.

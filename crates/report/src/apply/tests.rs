@@ -1,12 +1,12 @@
 use super::*;
-use crate::page::View;
+use crate::page::TextOptions;
 use hugeleaf_host::Root;
 use hugeleaf_plan::host::Content;
 use hugeleaf_plan::{Needs, Step, StepAction};
 use hugeleaf_units::Pages;
 use serde_json::Value;
 
-const VIEW: View = View::plain(100);
+const VIEW: TextOptions = TextOptions::plain(100);
 
 const ASKED: RequestInfo<'static> = RequestInfo {
     plan: "pg.toml",
@@ -14,7 +14,7 @@ const ASKED: RequestInfo<'static> = RequestInfo {
     warnings: &[],
 };
 
-fn step(id: &str, path: &str, before: Place, after: Place, state: State) -> StepOutcome {
+fn step(id: &str, path: &str, before: Place, after: Place, state: StepState) -> StepOutcome {
     let what = match &after {
         Place::Pool { .. } => "pool",
         Place::File { .. } => "file",
@@ -74,7 +74,7 @@ fn shortage() -> Shortage {
 
 fn outcome() -> ApplyOutcome {
     let nr = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
-    let mut short = step("pool-2M-node0", nr, pool(0), pool(4000), State::Short);
+    let mut short = step("pool-2M-node0", nr, pool(0), pool(4000), StepState::Short);
     short.shortage = Some(Box::new(shortage()));
     let sysctl = "/etc/sysctl.d/60-hugeleaf.conf";
     let mut grub = step(
@@ -82,20 +82,20 @@ fn outcome() -> ApplyOutcome {
         "/etc/default/grub.d/60-hugeleaf.cfg",
         Place::Absent,
         file("a\nb\n"),
-        State::Done,
+        StepState::Done,
     );
     grub.needs = Needs::Reboot {
         first: "update-grub".to_owned(),
     };
     let unit = "/etc/systemd/system/pg.service.d/60-hugeleaf.conf";
-    let mut unit = step("unit-pg", unit, Place::Absent, file("x\n"), State::Done);
+    let mut unit = step("unit-pg", unit, Place::Absent, file("x\n"), StepState::Done);
     unit.needs = Needs::Restart(vec!["pg.service".to_owned()]);
     ApplyOutcome {
         id: Some(3),
         continues: None,
         steps: vec![
             short,
-            step("sysctl", sysctl, Place::Absent, file("a\nb\n"), State::Done),
+            step("sysctl", sysctl, Place::Absent, file("a\nb\n"), StepState::Done),
             grub,
             unit,
         ],
@@ -137,11 +137,11 @@ fn a_stop_midway_says_what_was_done_and_what_was_not() {
         errno: None,
         journal: false,
     });
-    outcome.steps[1].state = State::Failed;
+    outcome.steps[1].state = StepState::Failed;
     outcome.steps[1].after = None;
     outcome.steps[1].note = Some("open /etc/x: Read-only file system".to_owned());
     for step in &mut outcome.steps[2..] {
-        (step.state, step.after) = (State::NotReached, None);
+        (step.state, step.after) = (StepState::NotReached, None);
     }
     let text = apply(&outcome, ASKED).text(VIEW);
     assert!(
@@ -246,14 +246,14 @@ fn an_undo_says_what_was_left_alone() {
         "/etc/s",
         file("theirs\n"),
         Place::Absent,
-        State::ChangedSince,
+        StepState::ChangedSince,
     );
     left.after = None;
     left.note = Some("it was changed meanwhile, and is left unchanged".to_owned());
     let undone = UndoOutcome {
         id: 3,
         time: "2026-01-02T03:04:05Z".to_owned(),
-        steps: vec![step("pool", "/p", pool(9), pool(0), State::Restored), left],
+        steps: vec![step("pool", "/p", pool(9), pool(0), StepState::Restored), left],
         damage: vec!["0003.log: line 4 is damaged and is ignored".to_owned()],
         finished: true,
         unjournaled: false,

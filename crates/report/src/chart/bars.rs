@@ -15,13 +15,13 @@ const NOTE_CHARACTERS: usize = 34;
 const MARKS: usize = 9;
 
 /// The points of a step, each with the index of its series.
-struct Step<'a> {
+struct BarStep<'a> {
     name: &'a str,
     points: Vec<(usize, &'a Point)>,
 }
 
 /// The horizontal extent of bars in pixels, and the values it covers.
-struct Frame {
+struct BarExtent {
     left: f64,
     right: f64,
     span: Span,
@@ -29,7 +29,7 @@ struct Frame {
     from: f64,
 }
 
-impl Frame {
+impl BarExtent {
     /// Clamps values beyond the axis to its ends.
     fn at(&self, value: f64) -> Option<f64> {
         let part = self.span.part(value)?.clamp(0.0, 1.0);
@@ -62,10 +62,10 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     let labels = steps.iter().map(|s| cut(s.name, LABEL_CHARACTERS));
     let points = steps.iter().flat_map(|s| &s.points);
     let notes = points.map(|(_, p)| cut(&p.note, NOTE_CHARACTERS));
-    let frame = Frame {
+    let frame = BarExtent {
         left: room(labels) + 16.0,
         right: WIDTH - room(notes) - 24.0,
-        span: Span::of(reach, &from_level)?,
+        span: Span::padded(reach, &from_level)?,
         from,
     };
     let headings = headings(chart, &steps);
@@ -87,7 +87,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
                 (words(title, (4.0, y + LINE / 2.0 + 3.0), "start"))
                 @let () = y += room_for(1);
             }
-            (one(step, &frame, y, stacks))
+            (draw_step(step, &frame, y, stacks))
             @let () = y += height(step, stacks);
         }
     };
@@ -99,14 +99,14 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
 }
 
 /// Returns the steps in axis order; values without a name follow those with one.
-fn steps(chart: &Chart) -> Vec<Step<'_>> {
+fn steps(chart: &Chart) -> Vec<BarStep<'_>> {
     let at = |value: f64| {
         let each = chart.series.iter().enumerate();
         each.flat_map(|(n, s)| s.points.iter().map(move |p| (n, p)))
             .filter(move |(_, p)| p.x == value)
             .collect::<Vec<_>>()
     };
-    let steps = chart.x.steps.iter().map(|(value, name)| Step {
+    let steps = chart.x.steps.iter().map(|(value, name)| BarStep {
         name,
         points: at(*value),
     });
@@ -115,8 +115,8 @@ fn steps(chart: &Chart) -> Vec<Step<'_>> {
 
 /// Returns the headings of series that have steps of their own: the index of their first step, and the name of
 /// the series.
-fn headings<'a>(chart: &'a Chart, steps: &[Step<'_>]) -> Vec<(usize, &'a str)> {
-    let own = |step: &Step<'_>| match step.points[..] {
+fn headings<'a>(chart: &'a Chart, steps: &[BarStep<'_>]) -> Vec<(usize, &'a str)> {
+    let own = |step: &BarStep<'_>| match step.points[..] {
         [(series, _)] => Some(series),
         _ => None,
     };
@@ -138,14 +138,14 @@ fn value(point: &Point) -> f64 {
     if point.y.is_finite() { point.y } else { 0.0 }
 }
 
-fn reach(step: &Step<'_>, stacks: bool) -> Vec<f64> {
+fn reach(step: &BarStep<'_>, stacks: bool) -> Vec<f64> {
     if stacks {
         return vec![step.points.iter().map(|(_, p)| value(p).max(0.0)).sum()];
     }
     step.points.iter().flat_map(|(_, p)| p.values()).collect()
 }
 
-fn height(step: &Step<'_>, stacks: bool) -> f64 {
+fn height(step: &BarStep<'_>, stacks: bool) -> f64 {
     if stacks {
         return BAR + 2.0 * GAP;
     }
@@ -161,7 +161,7 @@ fn bar_height(point: &Point) -> f64 {
 }
 
 /// Draws vertical lines at round values, with labels and the axis name below.
-fn axis_below(axis: &Axis, frame: &Frame, (top, bottom): (f64, f64)) -> Markup {
+fn axis_below(axis: &Axis, frame: &BarExtent, (top, bottom): (f64, f64)) -> Markup {
     html! {
         @for (value, text) in frame.span.marks(axis, MARKS) {
             @if let Some(x) = frame.at(value) {
@@ -173,7 +173,7 @@ fn axis_below(axis: &Axis, frame: &Frame, (top, bottom): (f64, f64)) -> Markup {
     }
 }
 
-fn one(step: &Step<'_>, frame: &Frame, y: f64, stacks: bool) -> Markup {
+fn draw_step(step: &BarStep<'_>, frame: &BarExtent, y: f64, stacks: bool) -> Markup {
     let label = cut(step.name, LABEL_CHARACTERS);
     let mut top = y + GAP;
     let mut sum = 0.0;
@@ -203,7 +203,7 @@ fn reach_of(point: &Point) -> Option<f64> {
     point.values().filter(|v| v.is_finite()).reduce(f64::max)
 }
 
-fn part(frame: &Frame, from: f64, to: f64, y: f64) -> Markup {
+fn part(frame: &BarExtent, from: f64, to: f64, y: f64) -> Markup {
     html! {
         @if let (Some(from), Some(to)) = (frame.at(from), frame.at(to)) && to > from {
             (rectangle((from, y), (to, y + BAR), 0.85))
@@ -213,7 +213,7 @@ fn part(frame: &Frame, from: f64, to: f64, y: f64) -> Markup {
 
 /// Draws a bar with its interval, and its samples below. A doubtful bar is hollow. A ratio is a thin line with
 /// a dot at its end, because the end matters more than the length from 1.
-fn bar(frame: &Frame, point: &Point, y: f64) -> Markup {
+fn bar(frame: &BarExtent, point: &Point, y: f64) -> Markup {
     let middle = y + BAR / 2.0;
     let Some(at) = Some(point.y)
         .filter(|v| v.is_finite())
@@ -230,7 +230,7 @@ fn bar(frame: &Frame, point: &Point, y: f64) -> Markup {
     html! {
         @if frame.from > 0.0 {
             (line((from, middle), (at, middle), 1.5, 0.5))
-            (super::plane::mark(0, (at, middle), point.doubtful))
+            (super::xy::mark(0, (at, middle), point.doubtful))
         } @else {
             rect x=(px(from.min(at))) y=(px(y)) width=(px((at - from).abs())) height=(px(BAR))
                 fill=(if point.doubtful { "none" } else { "currentColor" }) fill-opacity="0.45"

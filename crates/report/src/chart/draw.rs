@@ -133,7 +133,7 @@ impl Span {
     }
 
     /// Returns the range with a margin at both ends.
-    pub(super) fn of(values: impl Iterator<Item = f64>, axis: &Axis) -> Option<Span> {
+    pub(super) fn padded(values: impl Iterator<Item = f64>, axis: &Axis) -> Option<Span> {
         let mut span = Span::tight(values, axis)?;
         let least = match axis.scale {
             Scale::Linear => (span.to.abs() * 1e-3).max(1e-9),

@@ -174,13 +174,13 @@ fn a_level_is_in_sight_and_steps_have_their_names() {
         level: Some(0.0),
         ..Axis::default()
     };
-    let span = Span::of([3.0, 5.0].into_iter(), &whole).unwrap();
+    let span = Span::padded([3.0, 5.0].into_iter(), &whole).unwrap();
     assert!(span.from == 0.0 && span.to > 5.0, "{span:?}");
     let shared = Axis {
         end: Some(10.0),
         ..whole
     };
-    assert_eq!(Span::of([3.0, 5.0].into_iter(), &shared).unwrap().to, 10.0);
+    assert_eq!(Span::padded([3.0, 5.0].into_iter(), &shared).unwrap().to, 10.0);
 }
 
 #[test]
@@ -284,9 +284,9 @@ fn bytes_that_stand_evenly_have_marks_at_powers_of_two() {
         ..Axis::default()
     };
     let mib = |n: u32| f64::from(n << 20);
-    let still = Span::of([mib(32)].into_iter(), &axis).unwrap();
+    let still = Span::padded([mib(32)].into_iter(), &axis).unwrap();
     assert!(still.marks(&axis, 6).len() <= 6);
-    let grows = Span::of([mib(120), mib(910)].into_iter(), &axis).unwrap();
+    let grows = Span::padded([mib(120), mib(910)].into_iter(), &axis).unwrap();
     let texts: Vec<String> = grows.marks(&axis, 6).into_iter().map(|m| m.1).collect();
     assert_eq!(texts, ["256M", "512M", "768M"]);
 }
@@ -307,7 +307,7 @@ fn axes_have_marks_that_can_be_read() {
                     unit,
                     ..Axis::default()
                 };
-                let span = Span::of([low, high].into_iter(), &axis).unwrap();
+                let span = Span::padded([low, high].into_iter(), &axis).unwrap();
                 let marks = span.marks(&axis, 10);
                 let mut texts: Vec<&str> = marks.iter().map(|(_, text)| text.as_str()).collect();
                 assert!(texts.len() <= 10);

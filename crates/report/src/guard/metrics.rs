@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_guard::status::{PoolStatus, PoolsStatus, ProgramStatus, Status};
+use hugeleaf_guard::status::{PoolStatus, PoolsStatus, ProgramStatus, GuardStatus};
 use hugeleaf_guard::{PoolFinding, Proof, TreeState};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -12,7 +12,7 @@ use crate::metrics::Family;
 const OTHER: &str = "other";
 
 /// Returns all metrics; process trees of at most `series` units have samples of their own.
-pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
+pub fn metrics(status: &GuardStatus, series: usize) -> Vec<Family> {
     let groups = groups(status, series);
     let mut all = vec![info(status)];
     all.extend(pools(&status.host.pools));
@@ -28,7 +28,7 @@ pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
     all
 }
 
-fn info(status: &Status) -> Family {
+fn info(status: &GuardStatus) -> Family {
     let labels = [
         ("version", status.version.as_str()),
         ("kernel", status.host.kernel.as_str()),
@@ -38,10 +38,10 @@ fn info(status: &Status) -> Family {
         "hugeleaf_info",
         "Version, kernel and mode of the guard: acting, watching or paused",
     )
-    .of(labels, 1.0)
+    .with_sample(labels, 1.0)
 }
 
-fn mode(status: &Status) -> &'static str {
+fn mode(status: &GuardStatus) -> &'static str {
     match (&status.paused_since, status.acts) {
         (Some(_), _) => "paused",
         (None, true) => "acting",
@@ -125,21 +125,21 @@ fn node_of(node: Option<u32>) -> String {
 
 /// Sums over the process trees of a unit, pod or name.
 #[derive(Default)]
-struct Group {
+struct TreeSums {
     small: Bytes,
     large: Bytes,
     tables: Bytes,
     moved: Bytes,
 }
 
-fn groups(status: &Status, series: usize) -> BTreeMap<String, Group> {
-    let mut all: BTreeMap<&str, Group> = BTreeMap::new();
+fn groups(status: &GuardStatus, series: usize) -> BTreeMap<String, TreeSums> {
+    let mut all: BTreeMap<&str, TreeSums> = BTreeMap::new();
     for program in &status.programs {
         all.entry(&program.group).or_default().add(program);
     }
-    let mut sorted: Vec<(&str, Group)> = all.into_iter().collect();
+    let mut sorted: Vec<(&str, TreeSums)> = all.into_iter().collect();
     sorted.sort_by_key(|(name, group)| (std::cmp::Reverse(group.small + group.large), *name));
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<String, TreeSums> = BTreeMap::new();
     for (n, (name, group)) in sorted.into_iter().enumerate() {
         let name = if n < series { name } else { OTHER };
         groups.entry(name.to_owned()).or_default().join(&group);
@@ -147,9 +147,9 @@ fn groups(status: &Status, series: usize) -> BTreeMap<String, Group> {
     groups
 }
 
-impl Group {
+impl TreeSums {
     fn add(&mut self, program: &ProgramStatus) {
-        self.join(&Group {
+        self.join(&TreeSums {
             small: program.base_bytes,
             large: program.huge_bytes,
             tables: program.page_tables_bytes,
@@ -157,7 +157,7 @@ impl Group {
         });
     }
 
-    fn join(&mut self, other: &Group) {
+    fn join(&mut self, other: &TreeSums) {
         self.small += other.small;
         self.large += other.large;
         self.tables += other.tables;
@@ -165,7 +165,7 @@ impl Group {
     }
 }
 
-fn by_group(groups: &BTreeMap<String, Group>) -> Vec<Family> {
+fn by_group(groups: &BTreeMap<String, TreeSums>) -> Vec<Family> {
     let mut memory = Family::gauge(
         "hugeleaf_eligible_bytes",
         "Memory that could be on huge pages, by the pages that it is on; their sum is the total",
@@ -187,7 +187,7 @@ fn by_group(groups: &BTreeMap<String, Group>) -> Vec<Family> {
     vec![memory, tables, moved]
 }
 
-fn process_trees(status: &Status) -> Family {
+fn process_trees(status: &GuardStatus) -> Family {
     let mut family = Family::gauge(
         "hugeleaf_process_trees",
         "Process trees scanned in detail, by state",
@@ -212,7 +212,7 @@ const fn old_state(state: TreeState) -> &'static str {
     }
 }
 
-fn counts(status: &Status) -> Vec<Family> {
+fn counts(status: &GuardStatus) -> Vec<Family> {
     let counts = &status.counts;
     let mut tests = Family::counter("hugeleaf_tests", "Completed tests, by verdict");
     for (verdict, n) in [
@@ -225,32 +225,32 @@ fn counts(status: &Status) -> Vec<Family> {
         tests.add([("verdict", verdict)], n as f64);
     }
     vec![
-        Family::counter("hugeleaf_promotions", "Promotions").of([], counts.promotions as f64),
+        Family::counter("hugeleaf_promotions", "Promotions").with_sample([], counts.promotions as f64),
         Family::counter("hugeleaf_promoted_bytes", "Memory promoted")
-            .of([], counts.promoted.as_f64()),
+            .with_sample([], counts.promoted.as_f64()),
         Family::counter("hugeleaf_promotions_short", "Incomplete promotions")
-            .of([], counts.short as f64),
-        Family::counter("hugeleaf_demotions", "Demotions").of([], counts.demotions as f64),
+            .with_sample([], counts.short as f64),
+        Family::counter("hugeleaf_demotions", "Demotions").with_sample([], counts.demotions as f64),
         Family::counter(
             "hugeleaf_grown_bytes",
             "Memory added to processes by promotion; 0 unless a rule allows it",
         )
-        .of([], counts.grown.as_f64()),
+        .with_sample([], counts.grown.as_f64()),
         Family::counter(
             "hugeleaf_stall_seconds",
             "Time in calls that promote or demote, in which processes may have stalled",
         )
-        .of([], counts.stalled.as_secs_f64()),
+        .with_sample([], counts.stalled.as_secs_f64()),
         Family::gauge(
             "hugeleaf_longest_stall_seconds",
             "Longest such call since the guard's state began",
         )
-        .of([], counts.longest_stall.as_secs_f64()),
+        .with_sample([], counts.longest_stall.as_secs_f64()),
         tests,
     ]
 }
 
-fn proofs(status: &Status, series: usize) -> Vec<Family> {
+fn proofs(status: &GuardStatus, series: usize) -> Vec<Family> {
     let mut ratio = Family::gauge(
         "hugeleaf_proof_ratio",
         "Result of the last test of a unit, huge over base pages, with its 95 % interval",
@@ -285,7 +285,7 @@ fn proofs(status: &Status, series: usize) -> Vec<Family> {
     vec![ratio, at]
 }
 
-fn host(status: &Status) -> Vec<Family> {
+fn host(status: &GuardStatus) -> Vec<Family> {
     let mut events = Family::counter(
         "hugeleaf_kernel_events",
         "The kernel's counters of THP and compaction (/proc/vmstat)",
@@ -316,7 +316,7 @@ fn host(status: &Status) -> Vec<Family> {
 }
 
 /// Returns the metrics of earlier builds that have another name now. They are exported until the first release.
-fn old_names(status: &Status, groups: &BTreeMap<String, Group>) -> Vec<Family> {
+fn old_names(status: &GuardStatus, groups: &BTreeMap<String, TreeSums>) -> Vec<Family> {
     let mut memory = Family::gauge(
         "hugeleaf_memory_bytes",
         "Deprecated: hugeleaf_eligible_bytes, with pages=\"base\" for small",
@@ -340,54 +340,54 @@ fn old_names(status: &Status, groups: &BTreeMap<String, Group>) -> Vec<Family> {
         moved,
         programs,
         Family::counter("hugeleaf_looks", "Deprecated: hugeleaf_scans_total")
-            .of([], cost.scans as f64),
+            .with_sample([], cost.scans as f64),
         Family::gauge(
             "hugeleaf_look_cpu_seconds",
             "Deprecated: hugeleaf_scan_cpu_seconds",
         )
-        .of([], cost.scan_seconds),
+        .with_sample([], cost.scan_seconds),
         Family::gauge(
             "hugeleaf_look_wait_seconds",
             "Deprecated: hugeleaf_scan_wait_seconds",
         )
-        .of([], cost.wait_seconds),
+        .with_sample([], cost.wait_seconds),
     ]
 }
 
-fn itself(status: &Status) -> Vec<Family> {
+fn itself(status: &GuardStatus) -> Vec<Family> {
     let cost = &status.cost;
     let mut all = vec![
         Family::gauge(
             "hugeleaf_problems",
             "Number of problems; hugeleaf guard status lists them",
         )
-        .of([], status.problems.len() as f64),
-        Family::counter("hugeleaf_scans", "Scans of the host").of([], cost.scans as f64),
+        .with_sample([], status.problems.len() as f64),
+        Family::counter("hugeleaf_scans", "Scans of the host").with_sample([], cost.scans as f64),
         Family::gauge("hugeleaf_scan_cpu_seconds", "Processor time of a scan")
-            .of([], cost.scan_seconds),
+            .with_sample([], cost.scan_seconds),
         Family::gauge("hugeleaf_scan_wait_seconds", "Time between two scans")
-            .of([], cost.wait_seconds),
+            .with_sample([], cost.wait_seconds),
         Family::gauge(
             "hugeleaf_pool_check_cpu_seconds",
             "Processor time of a check of pools, services and plans",
         )
-        .of([], cost.pool_check_seconds),
+        .with_sample([], cost.pool_check_seconds),
     ];
     // Process metrics have standard names; a restart shows in the start time.
     if status.pid != 0 {
         all.extend([
             Family::counter("process_cpu_seconds", "Processor time of the guard")
-                .of([], cost.cpu_seconds),
+                .with_sample([], cost.cpu_seconds),
             Family::gauge(
                 "process_resident_memory_bytes",
                 "Resident memory of the guard",
             )
-            .of([], cost.resident_bytes.as_f64()),
+            .with_sample([], cost.resident_bytes.as_f64()),
             Family::gauge(
                 "process_start_time_seconds",
                 "Start time of the guard, in seconds since 1970",
             )
-            .of([], status.started_seconds),
+            .with_sample([], status.started_seconds),
         ]);
     }
     all

@@ -1,10 +1,10 @@
 //! A guard in a mix of all states.
 
 use hugeleaf_guard::status::{
-    Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, Status,
+    Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, GuardStatus,
 };
 use hugeleaf_guard::{
-    Action, Counts, CoverageAt, Entry, Evidence, PoolFinding, Proof, Proven, Remembered, TreeStatus,
+    Action, PromotionCounts, CoverageAt, LogEntry, Evidence, PoolFinding, Proof, Proven, Remembered, TreeStatus,
     TreeState,
 };
 use hugeleaf_proof::Verdict;
@@ -83,8 +83,8 @@ pub fn program(pid: u32, name: &str, state: TreeState) -> ProgramStatus {
 }
 
 #[expect(clippy::too_many_lines, reason = "one value")]
-pub fn status() -> Status {
-    Status {
+pub fn status() -> GuardStatus {
+    GuardStatus {
         schema: 1,
         balance: vec![crate::balance::tests::status()],
         version: "0.1.0".into(),
@@ -145,12 +145,12 @@ pub fn status() -> Status {
             program(14, "python3", TreeState::Candidate),
         ],
         seen: 412,
-        counts: Counts {
+        counts: PromotionCounts {
             promotions: 7,
             promoted: Bytes::from_mib(9000),
             faster: 1,
             slower: 2,
-            ..Counts::default()
+            ..PromotionCounts::default()
         },
         remembered: vec![Remembered {
             group: "mariadbd.service".into(),
@@ -163,7 +163,7 @@ pub fn status() -> Status {
             evidence: Evidence::default(),
         }],
         series: 200,
-        log: vec![Entry {
+        log: vec![LogEntry {
             at: "2026-11-24T11:00:00Z".into(),
             what: "promoted".into(),
             pid: Some(11),

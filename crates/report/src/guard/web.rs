@@ -2,7 +2,7 @@
 //! works without scripts; a short script refreshes it while it is visible.
 
 use hugeleaf_guard::Proof;
-use hugeleaf_guard::status::{ProgramStatus, Status};
+use hugeleaf_guard::status::{ProgramStatus, GuardStatus};
 use maud::{Markup, html};
 
 use crate::page::{Axis, Cell, Chart, ChartKind, Page, Point, Series, Table, Unit, fact};
@@ -37,7 +37,7 @@ const PAGES: [(&str, &str); 3] = [
     ("/proofs", "Proofs"),
 ];
 
-pub fn answer(path: &str, status: &Status) -> Option<String> {
+pub fn answer(path: &str, status: &GuardStatus) -> Option<String> {
     let page = match path {
         "/" => overview(status),
         "/decisions" => decisions(status),
@@ -47,7 +47,7 @@ pub fn answer(path: &str, status: &Status) -> Option<String> {
     Some(page.html_within(STYLE, &nav(path, status), SCRIPT))
 }
 
-fn nav(path: &str, status: &Status) -> Markup {
+fn nav(path: &str, status: &GuardStatus) -> Markup {
     html! {
         nav aria-label="Pages" {
             @for (at, name) in PAGES {
@@ -61,7 +61,7 @@ fn nav(path: &str, status: &Status) -> Markup {
     }
 }
 
-fn decisions(status: &Status) -> Page {
+fn decisions(status: &GuardStatus) -> Page {
     let mut page = Page::new(
         "Decisions",
         "Decisions of the guard and their results, newest first.",
@@ -72,12 +72,12 @@ fn decisions(status: &Status) -> Page {
     page
 }
 
-fn proofs(status: &Status) -> Page {
+fn proofs(status: &GuardStatus) -> Page {
     let mut page = Page::new(
         "Proofs",
         "Results of tests: huge pages compared with base pages, with the confidence interval (CI).",
     );
-    let table = Table::of(&status.remembered)
+    let table = Table::from_items(&status.remembered)
         .left("NAME", |r| r.name.as_str())
         .left("UNIT OR POD", |r| r.group.as_str())
         .left("RESULT", |r| r.proven.in_words())
@@ -91,7 +91,7 @@ fn proofs(status: &Status) -> Page {
     page
 }
 
-fn program(pid: &str, status: &Status) -> Option<Page> {
+fn program(pid: &str, status: &GuardStatus) -> Option<Page> {
     let pid: u32 = pid.parse().ok()?;
     let program = status.programs.iter().find(|p| p.pid == pid)?;
     let mut page = Page::new(

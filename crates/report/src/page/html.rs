@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Align, Bar, Block, Cell, Command, Mark, Note, Page, Section, Table, Value, line_mark};
+use super::{Align, Bar, Block, Cell, CommandHint, Mark, Note, Page, Section, Table, Value, line_mark};
 use crate::chart::drawn;
 
 const STYLE: &str = "
@@ -227,7 +227,7 @@ fn sentence(note: &Note) -> Markup {
     html! { @if has_word { b { (note.word.to_string()) ":" } " " } (note.text) }
 }
 
-fn command(command: &Command) -> Markup {
+fn command(command: &CommandHint) -> Markup {
     html! {
         p {
             @if !command.label.is_empty() { (command.label) ": " }
@@ -293,7 +293,7 @@ mod tests {
             ("<b>", Bytes(4 << 30).into()),
             ("two", Cell::default().marked(Mark::Bad)),
         ];
-        let mut table = Table::of(rows)
+        let mut table = Table::from_items(rows)
             .left("NAME", |row| row.0)
             .right("HELD", |row| row.1.clone())
             .narrow(Narrow::Drop(1))
@@ -317,7 +317,7 @@ mod tests {
             evil.into(),
             vec![(evil.to_owned(), Cell::from(evil))].into(),
             vec![Note::new(evil, evil).run(evil, evil)].into(),
-            vec![Command::new(evil, evil)].into(),
+            vec![CommandHint::new(evil, evil)].into(),
             Block::Lines(vec![evil.to_owned()]),
             Section::new(evil, vec![evil.into()]).into(),
         ];

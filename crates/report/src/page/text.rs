@@ -1,7 +1,7 @@
 //! A page for a terminal.
 
 use super::{
-    Align, Bar, Block, Cell, ChartKind, Column, Command, Limit, Mark, Narrow, Note, Page, Section,
+    Align, Bar, Block, Cell, ChartKind, Column, CommandHint, RowLimit, Mark, Narrow, Note, Page, Section,
     Table, Value, line_mark,
 };
 
@@ -9,7 +9,7 @@ use crate::screen::{clean, cut, width};
 
 /// Properties of the terminal, and the requested amount of detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct View {
+pub struct TextOptions {
     pub width: usize,
     pub colour: bool,
     /// True if tables show all their rows (`--all`).
@@ -25,9 +25,9 @@ const LEAST_NAME: usize = 8;
 const BAR: usize = 10;
 const BELOW_BARS: usize = 8;
 
-impl View {
-    pub const fn plain(width: usize) -> View {
-        View {
+impl TextOptions {
+    pub const fn plain(width: usize) -> TextOptions {
+        TextOptions {
             width,
             colour: false,
             all: false,
@@ -99,7 +99,7 @@ pub type PaintedLine = Vec<(String, Paint)>;
 
 impl Page {
     /// Returns the page for a terminal, each line ended. Characters that control a terminal are escaped.
-    pub fn text(&self, view: View) -> String {
+    pub fn text(&self, view: TextOptions) -> String {
         let mut parts = Vec::new();
         if !self.lead.is_empty() {
             // A lead that fits is not wrapped, which keeps its spacing.
@@ -109,7 +109,7 @@ impl Page {
             };
             let line = |line| view.paint(line, Paint::Mark(self.mark)) + "\n";
             let text = plain.lines().map(line).collect();
-            parts.push(Part { text, apart: false });
+            parts.push(TextBlock { text, apart: false });
         }
         parts.extend(blocks(&self.blocks, 0, view));
         join(&parts)
@@ -118,8 +118,8 @@ impl Page {
 
 impl Page {
     /// Returns the same lines for a screen of cells, as parts with their paint instead of escape codes.
-    pub fn painted(&self, view: View) -> Vec<PaintedLine> {
-        let view = View {
+    pub fn painted(&self, view: TextOptions) -> Vec<PaintedLine> {
+        let view = TextOptions {
             colour: true,
             ..view
         };
@@ -144,7 +144,7 @@ fn painted_parts(line: &str) -> PaintedLine {
 }
 
 /// Returns each block as text, and whether an empty line precedes it.
-fn blocks(blocks: &[Block], indent: usize, view: View) -> Vec<Part> {
+fn blocks(blocks: &[Block], indent: usize, view: TextOptions) -> Vec<TextBlock> {
     blocks
         .iter()
         .map(|block| part(block, indent, view))
@@ -152,12 +152,12 @@ fn blocks(blocks: &[Block], indent: usize, view: View) -> Vec<Part> {
 }
 
 /// The text of a block; `apart` is true if an empty line precedes it.
-struct Part {
+struct TextBlock {
     text: String,
     apart: bool,
 }
 
-fn join(parts: &[Part]) -> String {
+fn join(parts: &[TextBlock]) -> String {
     let mut out = String::new();
     for part in parts.iter().filter(|part| !part.text.is_empty()) {
         if part.apart && !out.is_empty() {
@@ -168,7 +168,7 @@ fn join(parts: &[Part]) -> String {
     out
 }
 
-fn part(block: &Block, indent: usize, view: View) -> Part {
+fn part(block: &Block, indent: usize, view: TextOptions) -> TextBlock {
     let blank = " ".repeat(indent);
     let text = match block {
         Block::Section(section) => self::section(section, indent, view),
@@ -189,10 +189,10 @@ fn part(block: &Block, indent: usize, view: View) -> Part {
             .collect(),
     };
     let apart = matches!(block, Block::Section(_) | Block::Bars(_) | Block::Chart(_));
-    Part { text, apart }
+    TextBlock { text, apart }
 }
 
-fn section(section: &Section, indent: usize, view: View) -> String {
+fn section(section: &Section, indent: usize, view: TextOptions) -> String {
     if section.title.is_empty() {
         return join(&blocks(&section.blocks, indent, view));
     }
@@ -201,7 +201,7 @@ fn section(section: &Section, indent: usize, view: View) -> String {
     format!("{}{title}\n{below}", " ".repeat(indent))
 }
 
-fn facts(facts: &[(String, Cell)], blank: &str, view: View) -> String {
+fn facts(facts: &[(String, Cell)], blank: &str, view: TextOptions) -> String {
     let labels = facts.iter().map(|(label, _)| clean(label));
     let labels: Vec<String> = labels.collect();
     let longest = labels.iter().map(|label| width(label)).max().unwrap_or(0);
@@ -223,7 +223,7 @@ fn facts(facts: &[(String, Cell)], blank: &str, view: View) -> String {
     labels.iter().zip(facts).map(line).collect()
 }
 
-fn notes(notes: &[Note], blank: &str, view: View) -> String {
+fn notes(notes: &[Note], blank: &str, view: TextOptions) -> String {
     let words: Vec<String> = notes.iter().map(|note| written(&note.word)).collect();
     let longest = words.iter().map(|word| width(word)).max().unwrap_or(0);
     let mut out = String::new();
@@ -271,7 +271,7 @@ fn written(cell: &Cell) -> String {
 }
 
 /// Formats a command, unwrapped so that it can be copied.
-fn command(command: &Command, blank: &str, view: View) -> String {
+fn command(command: &CommandHint, blank: &str, view: TextOptions) -> String {
     let label = match command.label.is_empty() {
         true => String::new(),
         false => format!("{}: ", clean(&command.label)),
@@ -284,7 +284,7 @@ fn command(command: &Command, blank: &str, view: View) -> String {
     out
 }
 
-fn bars(bars: &[Bar], blank: &str, view: View) -> String {
+fn bars(bars: &[Bar], blank: &str, view: TextOptions) -> String {
     let values: Vec<String> = bars.iter().map(|bar| bar.value.to_string()).collect();
     let longest = values.iter().map(|v| width(v)).max().unwrap_or(0).max(6);
     let below = format!("{blank}{}", " ".repeat(BELOW_BARS));
@@ -311,7 +311,7 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
     out
 }
 
-fn painted_line(line: &str, blank: &str, view: View) -> String {
+fn painted_line(line: &str, blank: &str, view: TextOptions) -> String {
     let mark = line_mark(line);
     // A tab in a file is harmless and stays.
     let line: Vec<String> = line.split('\t').map(clean).collect();
@@ -335,10 +335,10 @@ struct Drawn {
     /// The formatted cells, one row each.
     rows: Vec<Vec<(String, Mark)>>,
     indent: usize,
-    view: View,
+    view: TextOptions,
 }
 
-fn table(table: &Table, indent: usize, view: View) -> String {
+fn table(table: &Table, indent: usize, view: TextOptions) -> String {
     let limit = table.limit.as_ref().filter(|_| !view.all);
     let limit = limit.filter(|limit| limit.rows < table.rows.len());
     let shown = limit.map_or(table.rows.len(), |limit| limit.rows);
@@ -376,7 +376,7 @@ fn table(table: &Table, indent: usize, view: View) -> String {
 }
 
 /// Formats the note on hidden rows: `… and 3 more that hold 2G between them: --all`.
-fn more(limit: &Limit, rows: usize) -> String {
+fn more(limit: &RowLimit, rows: usize) -> String {
     let others = match limit.others.is_empty() {
         true => String::new(),
         false => format!(" {}", limit.others),
@@ -473,7 +473,7 @@ impl Drawn {
         self.line(&names.collect::<Vec<_>>(), self.view)
     }
 
-    fn line(&self, row: &[(String, Mark)], view: View) -> String {
+    fn line(&self, row: &[(String, Mark)], view: TextOptions) -> String {
         let mut line = " ".repeat(self.indent);
         for (at, ((text, mark), (column, columns))) in row.iter().zip(&self.columns).enumerate() {
             if at > 0 {
@@ -510,7 +510,7 @@ impl Drawn {
             if sentence.is_empty() {
                 out.push('\n');
             } else if fits {
-                let plain = self.line(row, View::plain(self.view.width));
+                let plain = self.line(row, TextOptions::plain(self.view.width));
                 out += &" ".repeat(across - width(&plain));
                 self.view.go_on(&mut out, across, sentence);
             } else {
@@ -529,11 +529,11 @@ mod tests {
 
     fn names() -> Table {
         let rows = [(1_u64, "short"), (1000, "a rather long name of something")];
-        let table = Table::of(rows).right("N", |row| row.0);
+        let table = Table::from_items(rows).right("N", |row| row.0);
         table.left("NAME", |row| row.1).done()
     }
 
-    fn text(block: impl Into<Block>, view: View) -> String {
+    fn text(block: impl Into<Block>, view: TextOptions) -> String {
         let mut page = Page::default();
         page.add(block);
         page.text(view)
@@ -548,7 +548,7 @@ mod tests {
                 Cell::from("warning").marked(Mark::Warn),
                 "one",
             )]);
-        let view = View::plain(60);
+        let view = TextOptions::plain(60);
         let painted = page.painted(view);
         let texts: Vec<String> = (painted.iter())
             .map(|line| line.iter().map(|(text, _)| text.as_str()).collect())
@@ -570,7 +570,7 @@ mod tests {
         let page = |width| {
             let mut page = Page::default();
             page.section("ALL", vec![names().into()]);
-            page.text(View::plain(width))
+            page.text(TextOptions::plain(width))
         };
         assert_eq!(
             page(100),
@@ -584,13 +584,13 @@ mod tests {
     #[test]
     fn a_long_name_is_cut_before_a_short_last_one() {
         let rows = [["7f0000001000", "a_function_of_a_long_name", "libc.so.6"]];
-        let table = Table::of(rows)
+        let table = Table::from_items(rows)
             .left("ADDRESS", |row| row[0])
             .left("FUNCTION", |row| row[1])
             .narrow(Narrow::Truncate)
             .left("MODULE", |row| row[2]);
         assert_eq!(
-            text(table, View::plain(40)).lines().last(),
+            text(table, TextOptions::plain(40)).lines().last(),
             Some("7f0000001000  a_function_of_…  libc.so.6")
         );
     }
@@ -598,10 +598,10 @@ mod tests {
     #[test]
     fn a_column_that_says_nothing_is_left_out() {
         let table = |steal: f64| {
-            let table = Table::of([0.0, steal]).left("HOST", |_| "a");
+            let table = Table::from_items([0.0, steal]).left("HOST", |_| "a");
             text(
                 table.nonzero_column("STEAL", |s| Cell::from(Value::Share(*s))),
-                View::plain(80),
+                TextOptions::plain(80),
             )
         };
         assert_eq!(table(0.0), "HOST\na\na\n");
@@ -625,7 +625,7 @@ mod tests {
         let mut note = Note::new("note", "slow").run("run", "x");
         note.evidence = vec!["two words".to_owned()];
         assert_eq!(
-            text(vec![note], View::plain(14)),
+            text(vec![note], TextOptions::plain(14)),
             "note  slow\n      - two\n        words\n      run: x\n"
         );
     }
@@ -633,30 +633,30 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_a_terminal_shows_them() {
         let table = |rows: &[[&'static str; 2]]| {
-            let table = Table::of(rows.to_vec()).left("NAME", |row| row[0]);
+            let table = Table::from_items(rows.to_vec()).left("NAME", |row| row[0]);
             table.right("HELD", |row| row[1])
         };
         let mut rows = vec![["漢字", "1G"], ["abc", "20G"]];
         assert_eq!(
-            text(table(&rows), View::plain(80)),
+            text(table(&rows), TextOptions::plain(80)),
             "NAME  HELD\n漢字    1G\nabc    20G\n"
         );
         rows.push(["漢字漢字漢字漢字漢字", "1G"]);
-        let narrow = text(table(&rows), View::plain(16));
+        let narrow = text(table(&rows), TextOptions::plain(16));
         assert!(narrow.lines().all(|l| width(l) <= 16), "{narrow}");
     }
 
     #[test]
     fn no_name_steers_the_terminal_and_colour_is_off_unless_asked_for() {
         let rows = [Cell::from("ev\x1b[31mil\n").marked(Mark::Bad)];
-        let table = Table::of(rows).left("NAME", Cell::clone).done();
+        let table = Table::from_items(rows).left("NAME", Cell::clone).done();
         assert_eq!(
-            text(table.clone(), View::plain(80)),
+            text(table.clone(), TextOptions::plain(80)),
             "NAME\nev\\u001b[31mil\\u000a\n"
         );
-        let colour = View {
+        let colour = TextOptions {
             colour: true,
-            ..View::plain(80)
+            ..TextOptions::plain(80)
         };
         assert_eq!(
             text(table, colour),
@@ -672,7 +672,7 @@ mod tests {
         let evil = "e\x1b[31mv\x1b[2J\u{9b}\u{202e}il\r\n\t.";
         let shown = "e\\u001b[31mv\\u001b[2J\\u009b\\u202eil\\u000d\\u000a\\u0009.";
         let marked = || Cell::from(evil).marked(Mark::Bad);
-        let rows = Table::of([evil, evil]).left(evil, |text| *text);
+        let rows = Table::from_items([evil, evil]).left(evil, |text| *text);
         let rows = rows.right(evil, |text| *text).done().limited(1, evil, "");
         let mut wraps = rows.clone().limited(1, "", evil);
         wraps.columns[1].narrow = Narrow::Wrap;
@@ -701,7 +701,7 @@ mod tests {
             value: evil.into(),
             name: marked(),
             text: evil.to_owned(),
-            commands: vec![Command::new(evil, evil)],
+            commands: vec![CommandHint::new(evil, evil)],
             ..Bar::default()
         };
         let mut note = Note::new(marked(), evil).run(evil, evil);
@@ -715,7 +715,7 @@ mod tests {
             vec![bar].into(),
             chart.into(),
             vec![note, Note::new(evil, "").run(evil, evil)].into(),
-            vec![Command::new(evil, evil)].into(),
+            vec![CommandHint::new(evil, evil)].into(),
             Block::Lines(vec![evil.replace('\t', " ")]),
             Section::new(evil, vec![evil.into()]).into(),
         ];
@@ -724,9 +724,9 @@ mod tests {
                 let mut page = Page::new(evil, evil);
                 page.mark = Mark::Bad;
                 page.add(block.clone());
-                let text = page.text(View {
+                let text = page.text(TextOptions {
                     colour,
-                    ..View::plain(400)
+                    ..TextOptions::plain(400)
                 });
                 let paints = ["\x1b[0m", "\x1b[1m", "\x1b[31m"];
                 let bare = match colour {
@@ -749,19 +749,19 @@ mod tests {
     fn a_long_table_says_what_it_leaves_out() {
         let table = names().limited(1, "that hold 2G", "");
         assert_eq!(
-            text(table.clone(), View::plain(80)),
+            text(table.clone(), TextOptions::plain(80)),
             "N  NAME\n1  short\n… and 1 more that hold 2G: --all\n"
         );
-        let all = View {
+        let all = TextOptions {
             all: true,
-            ..View::plain(80)
+            ..TextOptions::plain(80)
         };
-        assert_eq!(text(table, all), text(names(), View::plain(80)));
+        assert_eq!(text(table, all), text(names(), TextOptions::plain(80)));
     }
 
     #[test]
     fn the_least_important_columns_go_first() {
-        let table = Table::of([["x", "2", "1"]])
+        let table = Table::from_items([["x", "2", "1"]])
             .left("A", |row| row[0])
             .right("SECOND", |row| row[1])
             .narrow(Narrow::Drop(1))
@@ -769,7 +769,7 @@ mod tests {
             .narrow(Narrow::Drop(2))
             .done();
         let heads = |width| {
-            let text = text(table.clone(), View::plain(width));
+            let text = text(table.clone(), TextOptions::plain(width));
             text.lines().next().unwrap_or_default().to_owned()
         };
         assert_eq!(
@@ -782,14 +782,14 @@ mod tests {
     fn sentences_hang_in_their_column_or_below_it() {
         let role = Cell::from("data").marked(Mark::Warn);
         let why = "a reason of some words that goes on for long";
-        let table = Table::of([(role, "12M", why), ("text".into(), "-", "")])
+        let table = Table::from_items([(role, "12M", why), ("text".into(), "-", "")])
             .left("ROLE", |row| row.0.clone())
             .right("MISSING", |row| row.1)
             .left("WHY", |row| row.2)
             .narrow(Narrow::Wrap)
             .done();
         assert_eq!(
-            text(table.clone(), View::plain(50)),
+            text(table.clone(), TextOptions::plain(50)),
             "\
 ROLE  MISSING  WHY
 data      12M  a reason of some words that goes on
@@ -797,24 +797,24 @@ data      12M  a reason of some words that goes on
 text        -
 "
         );
-        let colour = View {
+        let colour = TextOptions {
             colour: true,
-            ..View::plain(50)
+            ..TextOptions::plain(50)
         };
         assert_eq!(
             text(table.clone(), colour)
                 .replace("\x1b[1m", "")
                 .replace("\x1b[33m", "")
                 .replace("\x1b[0m", ""),
-            text(table.clone(), View::plain(50))
+            text(table.clone(), TextOptions::plain(50))
         );
-        let narrow = text(table, View::plain(40));
+        let narrow = text(table, TextOptions::plain(40));
         assert!(narrow.contains("12M\n      a reason of some"), "{narrow}");
     }
 
     #[test]
     fn wrapped_text_hangs_under_its_first_word() {
-        let view = View::plain(12);
+        let view = TextOptions::plain(12);
         assert_eq!(
             view.wrap("- ", PLAIN, "one two three"),
             "- one two\n  three\n"
@@ -830,22 +830,22 @@ text        -
     fn good_news_are_green_each_line_by_itself() {
         let mut page = Page::new("", "moved all of it");
         page.mark = Mark::Good;
-        let colour = View {
+        let colour = TextOptions {
             colour: true,
-            ..View::plain(10)
+            ..TextOptions::plain(10)
         };
         assert_eq!(
             page.text(colour),
             "\x1b[32mmoved all\x1b[0m\n\x1b[32mof it\x1b[0m\n"
         );
-        assert_eq!(page.text(View::plain(10)), "moved all\nof it\n");
+        assert_eq!(page.text(TextOptions::plain(10)), "moved all\nof it\n");
     }
 
     #[test]
     fn what_to_type_is_never_broken() {
         let note = Note::new("warning", "some words about it").run("run", "hugeleaf x --y --z");
         assert_eq!(
-            text(vec![note], View::plain(20)),
+            text(vec![note], TextOptions::plain(20)),
             "warning  some words\n         about it\n         run: hugeleaf x --y --z\n"
         );
     }

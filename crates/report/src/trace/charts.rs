@@ -1,13 +1,13 @@
 //! Charts of a trace, on its own page and in a comparison.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Interval, Sample};
+use hugeleaf_trace::model::{Interval, StackSample};
 use hugeleaf_trace::tables::memory::{SizeRow, MemoryScope, newest, sizes};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::{Scope, locks, share};
 use hugeleaf_units::Bytes;
 
-use super::words::{count, nanos, page, part, side, who};
+use super::format::{count, nanos, page, part, side, who};
 use crate::page::{Axis, Chart, ChartKind, Flames, Frame, Point, Series, Unit};
 
 const BARS: usize = 12;
@@ -82,14 +82,14 @@ pub(super) fn target_times(trace: &Trace, i: &Interval) -> Option<Times> {
 }
 
 /// A bar: its name, a value for each series (`None` if missing), and the texts at its end.
-pub(super) type Bar<const N: usize> = (String, [Option<f64>; N], [String; N]);
+pub(super) type ChartBar<const N: usize> = (String, [Option<f64>; N], [String; N]);
 
 /// Returns bars of some series, as many as are readable; the table has the others.
 pub(super) fn bars<const N: usize>(
     title: impl Into<String>,
     kind: ChartKind,
     names: [&str; N],
-    bars: impl IntoIterator<Item = Bar<N>>,
+    bars: impl IntoIterator<Item = ChartBar<N>>,
 ) -> Chart {
     let mut chart = Chart {
         title: title.into(),
@@ -169,7 +169,7 @@ pub(super) fn lock_waits(trace: &Trace) -> Chart {
 /// Returns the stacks of the target's samples, or of all samples without a target.
 pub fn flames(trace: &Trace) -> Flames {
     let samples = profile::modes(trace, Scope::Target).total();
-    let stack = |sample: &Sample| {
+    let stack = |sample: &StackSample| {
         let process = Frame {
             name: trace.processes[sample.process as usize].name.clone(),
             kernel: false,
@@ -193,10 +193,10 @@ pub fn flames(trace: &Trace) -> Flames {
     }
 }
 
-type State<'a> = (&'a str, Vec<(String, u64)>);
+type PageSizeState<'a> = (&'a str, Vec<(String, u64)>);
 
 /// Returns memory by page size: a bar for each named state, a series for each size.
-pub(super) fn page_sizes(states: &[State<'_>]) -> Chart {
+pub(super) fn page_sizes(states: &[PageSizeState<'_>]) -> Chart {
     let mut sizes: Vec<&str> = Vec::new();
     for (size, _) in states.iter().flat_map(|(_, rows)| rows) {
         if !sizes.contains(&size.as_str()) {
@@ -208,7 +208,7 @@ pub(super) fn page_sizes(states: &[State<'_>]) -> Chart {
         .filter(|(_, rows)| !rows.is_empty())
         .zip(0u32..);
     let points = |size: &str| {
-        let of = |((_, rows), at): (&State<'_>, u32)| {
+        let of = |((_, rows), at): (&PageSizeState<'_>, u32)| {
             let (_, bytes) = rows.iter().find(|(name, _)| name == size)?;
             Some(Point {
                 note: Bytes(rows.iter().map(|(_, bytes)| bytes).sum()).to_string(),

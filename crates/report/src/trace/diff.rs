@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 
 use hugeleaf_trace::model::{Interval, LockTotals, SizeCount};
 use hugeleaf_trace::tables::intervals::{self, CpuTime, faults_by_size};
-use hugeleaf_trace::tables::measured::{Collection, all_not_measured, not_measured};
+use hugeleaf_trace::tables::collections::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
-use hugeleaf_trace::tables::work::{self, Work};
+use hugeleaf_trace::tables::work::{self, IoTotals};
 use hugeleaf_trace::tables::{Scope, locks, share, target_names};
-use hugeleaf_trace::{Trace, model::Ending};
+use hugeleaf_trace::{Trace, model::TraceEnd};
 use hugeleaf_units::Bytes;
 
 use super::TraceView;
 use super::charts::{self, last_sizes, page_sizes};
-use super::words::{
+use super::format::{
     bytes, count, drawn_table, ending, float, flow, host, is_measured, module, nanos, part, rate,
     side, table, when, who, whole_part,
 };
@@ -36,19 +36,19 @@ pub struct Compared<'a> {
     pub after: TraceView<'a>,
 }
 
-struct Pair {
+struct DiffRow {
     name: String,
     values: [Cell; 2],
     change: Cell,
 }
 
-impl Pair {
+impl DiffRow {
     fn new(
         name: impl Into<String>,
         values: [Option<f64>; 2],
         cell: fn(Option<f64>) -> Cell,
-    ) -> Pair {
-        Pair {
+    ) -> DiffRow {
+        DiffRow {
             name: name.into(),
             values: values.map(cell),
             change: times(values),
@@ -60,10 +60,10 @@ impl Pair {
         name: impl Into<String>,
         values: [Option<f64>; 2],
         cell: fn(Option<f64>) -> Cell,
-    ) -> Option<Pair> {
+    ) -> Option<DiffRow> {
         let mut known = values.into_iter().flatten();
         let is_any = known.any(|value| value > 0.0);
-        is_any.then(|| Pair::new(name, values, cell))
+        is_any.then(|| DiffRow::new(name, values, cell))
     }
 }
 
@@ -73,8 +73,8 @@ fn times([before, after]: [Option<f64>; 2]) -> Cell {
     Cell::ratio(whole.zip(after).map(|(before, after)| after / before))
 }
 
-fn pairs(head: &str, rows: Vec<Pair>) -> TableOf<Pair> {
-    Table::of(rows)
+fn pairs(head: &str, rows: Vec<DiffRow>) -> TableOf<DiffRow> {
+    Table::from_items(rows)
         .left(head, |row| row.name.clone())
         .right("BEFORE", |row| row.values[0].clone())
         .right("AFTER", |row| row.values[1].clone())
@@ -200,7 +200,7 @@ impl Compared<'_> {
             ));
         }
         for (name, trace) in [("before", a), ("after", b)] {
-            if trace.ending == Ending::TargetEnded {
+            if trace.ending == TraceEnd::TargetEnded {
                 why.push(format!(
                     "{name}: {}; its last interval is cut",
                     ending(trace).unwrap_or_default()
@@ -275,19 +275,19 @@ impl Compared<'_> {
         };
         let ratios = self.two(|trace| intervals::host_cpu(trace).system_over_user());
         let of_host = [
-            Some(Pair::new("user", share(|c| c.user), part)),
-            Pair::some("system", share(|c| c.system), part),
-            Pair::some("idle", share(|c| c.idle), part),
-            Pair::some("wait", share(|c| c.wait), part),
-            Pair::some("steal", share(|c| c.steal), part),
-            Some(Pair::new("system over user", ratios, Cell::ratio)),
+            Some(DiffRow::new("user", share(|c| c.user), part)),
+            DiffRow::some("system", share(|c| c.system), part),
+            DiffRow::some("idle", share(|c| c.idle), part),
+            DiffRow::some("wait", share(|c| c.wait), part),
+            DiffRow::some("steal", share(|c| c.steal), part),
+            Some(DiffRow::new("system over user", ratios, Cell::ratio)),
         ];
         let of_target = [
             ("target's user, CPUs", own(|c| c.user)),
             ("target's system, CPUs", own(|c| c.system)),
         ];
         let of_target = of_target.into_iter().filter(|(_, cpus)| *cpus != [None; 2]);
-        let of_target = of_target.map(|(name, cpus)| Pair::new(name, cpus, Cell::number));
+        let of_target = of_target.map(|(name, cpus)| DiffRow::new(name, cpus, Cell::number));
         let rows = of_host.into_iter().flatten().chain(of_target).collect();
         let rows = pairs("CPU TIME", rows);
         let what = [Collection::CpuTime];
@@ -317,15 +317,15 @@ impl Compared<'_> {
     fn rates(&self) -> Section {
         let (stat, vmstat) = (Collection::CpuTime, Collection::Vmstat);
         let count = |of: OfInterval, what| self.a_second(what, |trace| intervals::sum(trace, of));
-        let moved = |name, of| Pair::some(name, count(of, vmstat), a_flow);
+        let moved = |name, of| DiffRow::some(name, count(of, vmstat), a_flow);
         let (number, faults) = (Cell::number, count(|i| i.faults, vmstat));
         let (major, forks) = (count(|i| i.faults_major, vmstat), count(|i| i.forks, stat));
         let switches = count(|i| i.context_switches, stat);
-        let rows = [Some(Pair::new("page faults", faults, number))].into_iter();
+        let rows = [Some(DiffRow::new("page faults", faults, number))].into_iter();
         let rows = rows.chain(self.faults_of_sizes().map(Some)).chain([
-            Pair::some("page faults that read a disk", major, number),
-            Some(Pair::new("context switches", switches, number)),
-            Pair::some("new processes and threads", forks, number),
+            DiffRow::some("page faults that read a disk", major, number),
+            Some(DiffRow::new("context switches", switches, number)),
+            DiffRow::some("new processes and threads", forks, number),
             moved("paged in", |i| i.page_in_bytes),
             moved("paged out", |i| i.page_out_bytes),
             moved("swapped in", |i| i.swap_in_bytes),
@@ -337,7 +337,7 @@ impl Compared<'_> {
     }
 
     /// Returns faults of the sizes that occur; the kernel counts many, and a process meets one or two.
-    fn faults_of_sizes(&self) -> impl Iterator<Item = Pair> {
+    fn faults_of_sizes(&self) -> impl Iterator<Item = DiffRow> {
         let [a, b] = self.two(faults_by_size);
         let mut sizes: Vec<u64> = a.iter().chain(&b).map(|s| s.page_bytes).collect();
         sizes.sort_unstable();
@@ -350,7 +350,7 @@ impl Compared<'_> {
                     .find(is_it)
                     .map_or(0, |s| s.count)
             });
-            Pair::some(format!("  of {}", Bytes(size)), pair, Cell::number)
+            DiffRow::some(format!("  of {}", Bytes(size)), pair, Cell::number)
         })
     }
 
@@ -373,15 +373,15 @@ impl Compared<'_> {
                 (trace.seconds > 0.0).then(|| calls / trace.seconds)
             });
             let cost = both.map(|(work, _)| work.cpu_seconds_a_gigabyte);
-            rows.push(Pair::new("data moved", bytes, a_flow));
-            rows.push(Pair::new("reads and writes a second", calls, Cell::number));
-            rows.push(Pair::new("CPU seconds a GB", cost, Cell::number));
+            rows.push(DiffRow::new("data moved", bytes, a_flow));
+            rows.push(DiffRow::new("reads and writes a second", calls, Cell::number));
+            rows.push(DiffRow::new("CPU seconds a GB", cost, Cell::number));
         }
         if let [Some(a), Some(b)] = self.two(|trace| trace.throughput.clone())
             && a.unit == b.unit
         {
             let values = [Some(a.value), Some(b.value)];
-            rows.push(Pair::new(a.unit, values, Cell::number));
+            rows.push(DiffRow::new(a.unit, values, Cell::number));
         }
         let rows = pairs("THROUGHPUT", rows);
         let none = "the target moved no data in either";
@@ -402,11 +402,11 @@ impl Compared<'_> {
         } else {
             after
         };
-        let cell = |of: &[Interval], at: usize, kind: OfCpu| match of.get(at).map(CpuTime::of) {
+        let cell = |of: &[Interval], at: usize, kind: OfCpu| match of.get(at).map(CpuTime::from_interval) {
             Some(cpu) => whole_part(cpu.share(kind(&cpu))),
             None => Cell::empty(),
         };
-        let rows = Table::of(0..longer.len())
+        let rows = Table::from_items(0..longer.len())
             .right("AT", |at| {
                 let interval = &longer[*at];
                 Cell::decimal(Some(interval.at_seconds + interval.seconds), 0)
@@ -458,7 +458,7 @@ impl Compared<'_> {
             )
         });
         let drawn = vec![side_by_side("", bars).into()];
-        let rows = Table::of(&all)
+        let rows = Table::from_items(&all)
             .right("BEFORE", |hot| part(share(hot, 0)))
             .right("AFTER", |hot| part(share(hot, 1)))
             .right("CHANGE", |hot| {
@@ -524,7 +524,7 @@ impl Compared<'_> {
         let waits = |totals: &[LockTotals; 2], at: usize| {
             measured[at].then(|| rate(totals[at].contentions, seconds[at]))
         };
-        let rows = Table::of(&all)
+        let rows = Table::from_items(&all)
             .columns_for(sides, |rows, (at, names)| {
                 rows.right(names[0], move |(_, t)| waits(t, at))
             })
@@ -552,7 +552,7 @@ impl Compared<'_> {
             let of_call = parts.find(|what| what.is_of(&name));
             let looked = self.measured(of_call.unwrap_or(Collection::PINS[0]));
             let rates = [0, 1].map(|at: usize| seen[at].or(looked[at].then_some(0.0)));
-            Pair::new(name, rates, Cell::number)
+            DiffRow::new(name, rates, Cell::number)
         };
         let rows = pairs("CALLS A SECOND", calls.into_iter().map(row).collect());
         let title = "Calls that pin or lock memory";
@@ -568,7 +568,7 @@ impl Compared<'_> {
             bytes(found.map(|(_, bytes)| *bytes).or(read))
         };
         let [before, after] = [0, 1].map(|at: usize| sides[at].iter().map(|(name, _)| name));
-        let rows = Table::of(either(before, after))
+        let rows = Table::from_items(either(before, after))
             .left("PAGES OF", |name| (*name).clone())
             .right("BEFORE", |name| on(0, name))
             .right("AFTER", |name| on(1, name));
@@ -585,7 +585,7 @@ impl Compared<'_> {
             found.map_or("no", |finding| finding.severity.name())
         };
         let [before, after] = [self.before, self.after].map(|s| s.findings.iter().map(|f| f.id));
-        let rows = Table::of(either(before, after))
+        let rows = Table::from_items(either(before, after))
             .left("FINDING", |id| *id)
             .left("BEFORE", |id| word(&self.before, id))
             .left("AFTER", |id| word(&self.after, id));
@@ -632,15 +632,15 @@ fn describe(side: &TraceView<'_>) -> String {
     )
 }
 
-fn moved(trace: &Trace) -> Option<Work> {
-    work::work(trace).filter(Work::moves_data)
+fn moved(trace: &Trace) -> Option<IoTotals> {
+    work::work(trace).filter(IoTotals::moves_data)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::testing;
     use super::*;
-    use crate::page::{View, needs_nothing};
+    use crate::page::{TextOptions, needs_nothing};
     use hugeleaf_verdict::trace::findings as judge;
     use testing::compared;
 
@@ -663,7 +663,7 @@ mod tests {
             before: side(&a, &fa),
             after: side(&b, &fb),
         };
-        let text = compared.page().text(View::plain(110));
+        let text = compared.page().text(TextOptions::plain(110));
         for part in [
             "(×2.72)",
             "mlock_pte_range",
@@ -702,7 +702,7 @@ mod tests {
             before: side(&empty, &[]),
             after: side(&empty, &[]),
         };
-        let text = compared.page().text(View::plain(80));
+        let text = compared.page().text(TextOptions::plain(80));
         assert!(
             text.contains("none in either") && !text.contains("NaN"),
             "{text}"
@@ -713,7 +713,7 @@ mod tests {
     fn rates(a: &Trace, b: &Trace) -> String {
         let mut page = Page::default();
         page.add(compared(a, b).rates());
-        page.text(View::plain(100))
+        page.text(TextOptions::plain(100))
     }
 
     /// Words of the row that begins with `name`.

@@ -1,13 +1,13 @@
 //! `hugeleaf trace diff --json`.
 
-use hugeleaf_trace::tables::measured::{Collection, not_measured};
+use hugeleaf_trace::tables::collections::{Collection, not_measured};
 use serde_json::{Value, json};
 
 use super::diff::Compared;
 use super::json::{
     about, cpu, findings, intervals, io, measured, missing, not_measured_list, pages,
 };
-use super::words::float;
+use super::format::float;
 use crate::json;
 
 pub fn diff_json(compared: &Compared<'_>) -> String {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Lock, LockAction, LockEvent};
-use hugeleaf_trace::tables::measured::Collection;
+use hugeleaf_trace::tables::collections::Collection;
 use hugeleaf_trace::tables::profile::Callers;
 use hugeleaf_trace::tables::{locks, profile};
 
 use super::parts::cost::{lock_callers, lock_threads, turns_line};
-use super::words::{count, float, missing_or, nanos, part_of, table};
+use super::format::{count, float, missing_or, nanos, part_of, table};
 use crate::page::{Cell, Narrow, Page, Section, Table};
 use crate::screen::cut;
 
@@ -85,7 +85,7 @@ fn events(trace: &Trace, lock: &Lock, all: bool) -> Section {
     let shown = &lock.events[hidden..];
     let lanes = lanes(shown);
     let has_others = shown.iter().any(|event| !lanes.contains(&thread(event)));
-    let rows = Table::of(shown)
+    let rows = Table::from_items(shown)
         .right("AT", |event| {
             Cell::decimal(Some(float(event.at_nanos) / 1e9), 6)
         })
@@ -169,7 +169,7 @@ pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
             part_of(all, busy)
         ),
     );
-    let direct = Table::of(&callers.direct)
+    let direct = Table::from_items(&callers.direct)
         .right("SHARE", |row| part_of(row.samples, all))
         .right("SAMPLES", |row| count(row.samples))
         .left("FUNCTION", |row| match row.name.as_str() {
@@ -178,7 +178,7 @@ pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
         })
         .narrow(Narrow::Truncate)
         .left("MODULE", |row| row.module.clone());
-    let paths = Table::of(&callers.paths)
+    let paths = Table::from_items(&callers.paths)
         .right("SHARE", |path| part_of(path.samples, all))
         .right("SAMPLES", |path| count(path.samples))
         .left("CALL PATH", |path| path.names.join(" < "));
@@ -195,17 +195,17 @@ pub fn callers_page(trace: &Trace, function: &str, callers: &Callers) -> Page {
 mod tests {
     use super::super::tests::testing;
     use super::*;
-    use crate::page::View;
+    use crate::page::TextOptions;
 
     #[test]
     fn turns_are_seen() {
         let trace = testing::pinning();
-        let text = lock_page(&trace, &[&trace.locks[0]], false).text(View::plain(120));
+        let text = lock_page(&trace, &[&trace.locks[0]], false).text(TextOptions::plain(120));
         for part in ["GOT", "2 threads take turns", "mlock_pte_range", "20.0 µs"] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         let bare = Lock::default();
-        let text = lock_page(&Trace::default(), &[&bare], true).text(View::plain(80));
+        let text = lock_page(&Trace::default(), &[&bare], true).text(TextOptions::plain(80));
         assert!(text.contains("this trace has no record of it"), "{text}");
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let trace = testing::pinning();
         let callers =
             profile::callers(&trace, hugeleaf_trace::tables::Scope::Host, "mlock_pte_range").unwrap();
-        let text = callers_page(&trace, "mlock_pte_range", &callers).text(View::plain(120));
+        let text = callers_page(&trace, "mlock_pte_range", &callers).text(TextOptions::plain(120));
         assert!(
             text.contains("100.0 %") && text.contains("walk_page_range"),
             "{text}"

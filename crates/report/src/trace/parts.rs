@@ -9,13 +9,13 @@ use hugeleaf_trace::Trace;
 use crate::page::Section;
 
 #[derive(Debug)]
-pub struct Part {
+pub struct TracePart {
     pub name: &'static str,
     /// The tables of the part. Findings have none, because they are sentences.
     pub(super) tables: fn(&Trace) -> Vec<Section>,
 }
 
-pub static PARTS: [Part; 17] = [
+pub static PARTS: [TracePart; 17] = [
     part("intervals", |trace| vec![host::intervals(trace)]),
     part("processes", |trace| vec![cost::processes(trace)]),
     part("threads", |trace| vec![cost::threads(trace)]),
@@ -42,12 +42,12 @@ pub static PARTS: [Part; 17] = [
 ];
 pub(super) const FINDINGS: &str = "findings";
 
-const fn part(name: &'static str, tables: fn(&Trace) -> Vec<Section>) -> Part {
-    Part { name, tables }
+const fn part(name: &'static str, tables: fn(&Trace) -> Vec<Section>) -> TracePart {
+    TracePart { name, tables }
 }
 
-impl Part {
-    pub fn parse(name: &str) -> Option<&'static Part> {
+impl TracePart {
+    pub fn parse(name: &str) -> Option<&'static TracePart> {
         PARTS.iter().find(|part| part.name == name)
     }
 }

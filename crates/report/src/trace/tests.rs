@@ -2,7 +2,7 @@ pub(crate) mod testing;
 mod unmeasured;
 
 use super::*;
-use crate::page::{View, needs_nothing};
+use crate::page::{TextOptions, needs_nothing};
 use hugeleaf_verdict::trace::findings as judge;
 
 #[test]
@@ -14,7 +14,7 @@ fn one_screen_has_what_matters_and_findings_last() {
         findings: &findings,
         file: "a b.trace",
     };
-    let text = shown.screen().text(View::plain(110));
+    let text = shown.screen().text(TextOptions::plain(110));
     for part in [
         "mover, 10.0 s",
         "×5.00",
@@ -41,12 +41,12 @@ fn every_section_is_shown_also_of_an_empty_trace() {
             file: "f",
         };
         for part in &PARTS {
-            let text = shown.sections([part]).text(View::plain(100));
+            let text = shown.sections([part]).text(TextOptions::plain(100));
             assert!(text.lines().count() >= 3, "{}: {text}", part.name);
-            assert_eq!(Part::parse(part.name).unwrap().name, part.name);
+            assert_eq!(TracePart::parse(part.name).unwrap().name, part.name);
         }
     }
-    assert!(Part::parse("nothing").is_none());
+    assert!(TracePart::parse("nothing").is_none());
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! `verify` as metrics in the text format of Prometheus, for an endpoint or the textfile collector of the node exporter.
 
 use hugeleaf_plan::PageCount;
-use hugeleaf_plan::verify::{Report, Row};
+use hugeleaf_plan::verify::{VerifyReport, ServiceRow};
 use hugeleaf_units::Bytes;
 
 use crate::metrics::{Family, text};
 
 /// Returns the report as metrics; `now` is in seconds since 1970, so that an alarm can detect a stopped collector.
-pub fn verify_prometheus(report: &Report, now: u64) -> String {
+pub fn verify_prometheus(report: &VerifyReport, now: u64) -> String {
     let good = Family::gauge(
         "hugeleaf_verify_good",
         "1 if every service has the pages it requested and nothing has drifted.",
@@ -16,8 +16,8 @@ pub fn verify_prometheus(report: &Report, now: u64) -> String {
         "hugeleaf_verify_time_seconds",
         "Time of the check, in seconds since 1970.",
     );
-    let good = good.of([], u64::from(report.is_good()));
-    let mut all = vec![good, at.of([], now), findings(report)];
+    let good = good.with_sample([], u64::from(report.is_good()));
+    let mut all = vec![good, at.with_sample([], now), findings(report)];
     all.extend(services(report));
     all.push(pools(report));
     text(all)
@@ -35,7 +35,7 @@ fn by_name<T>(all: &[T], name: impl Fn(&T) -> &str) -> Vec<(&str, Vec<&T>)> {
     groups
 }
 
-fn findings(report: &Report) -> Family {
+fn findings(report: &VerifyReport) -> Family {
     let mut family = Family::gauge("hugeleaf_findings", "Number of findings, by kind.");
     for (id, found) in by_name(&report.findings, |finding| finding.id) {
         let severity = found[0].severity.name();
@@ -45,9 +45,9 @@ fn findings(report: &Report) -> Family {
 }
 
 /// Sums services of one name, because two samples with the same name and labels are invalid.
-fn services(report: &Report) -> [Family; 5] {
+fn services(report: &VerifyReport) -> [Family; 5] {
     let services = by_name(&report.services, |row| &row.name);
-    let of = |name, help, value: &dyn Fn(&[&Row]) -> Option<u64>| {
+    let of = |name, help, value: &dyn Fn(&[&ServiceRow]) -> Option<u64>| {
         let mut family = Family::gauge(name, help);
         for (service, rows) in &services {
             if let Some(value) = value(rows) {
@@ -56,7 +56,7 @@ fn services(report: &Report) -> [Family; 5] {
         }
         family
     };
-    let bytes = |rows: &[&Row], of: fn(&Row) -> &[PageCount]| {
+    let bytes = |rows: &[&ServiceRow], of: fn(&ServiceRow) -> &[PageCount]| {
         let pages = rows.iter().flat_map(|row| of(row));
         Some(pages.map(|pages| pages.bytes()).sum::<Bytes>().get())
     };
@@ -89,7 +89,7 @@ fn services(report: &Report) -> [Family; 5] {
     ]
 }
 
-fn pools(report: &Report) -> Family {
+fn pools(report: &VerifyReport) -> Family {
     let mut family = Family::gauge("hugeleaf_pool_pages", "Pages of a pool, by state.");
     for pool in &report.pools {
         let size = pool.page.bytes().get().to_string();

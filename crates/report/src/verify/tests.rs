@@ -1,13 +1,13 @@
 pub(super) mod testing;
 
 use super::*;
-use crate::page::View;
+use crate::page::TextOptions;
 use serde_json::Value;
 use testing::report;
 
 #[test]
 fn a_screen_with_shortfalls() {
-    let text = verify(&report()).text(View::plain(100));
+    let text = verify(&report()).text(TextOptions::plain(100));
     let expected = "\
 SERVICES
   SERVICE                  ASKED         GOT  SHORT  SINCE
@@ -31,13 +31,13 @@ fn a_healthy_host_is_one_line() {
     let mut report = report();
     report.findings.clear();
     report.services.truncate(2);
-    let text = verify(&report).text(View::plain(200));
+    let text = verify(&report).text(TextOptions::plain(200));
     assert_eq!(
         text,
         "Everything matches: 2 services have the pages they requested; 4200 of 4300 pages of 2M \
          in use; apply 3 of 2026-11-20T10:00:00Z in force.\n"
     );
-    let nothing = verify(&Report::default()).text(View::plain(100));
+    let nothing = verify(&VerifyReport::default()).text(TextOptions::plain(100));
     assert_eq!(
         nothing,
         "Everything matches: no service requests pages of a pool.\n"

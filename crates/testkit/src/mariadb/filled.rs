@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::mysql::{Address, Connection};
+use hugeleaf_ask::mysql::{MysqlAddress, MysqlConnection};
 use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
@@ -113,7 +113,7 @@ impl MariaDb {
     }
 }
 
-fn transaction(connection: &mut Connection, id: u64) -> Result<(), String> {
+fn transaction(connection: &mut MysqlConnection, id: u64) -> Result<(), String> {
     let mut ask = |statement: &str| {
         connection
             .query(statement, Deadline::new(DEADLINE))
@@ -136,10 +136,10 @@ fn transaction(connection: &mut Connection, id: u64) -> Result<(), String> {
     ask("COMMIT").map(drop)
 }
 
-fn connect(socket: &Path) -> Result<Connection, QueryError> {
+fn connect(socket: &Path) -> Result<MysqlConnection, QueryError> {
     let address = format!("mysql://root@localhost/?socket={}", socket.display());
-    Connection::open(
-        &Address::parse(&address).map_err(QueryError::new)?,
+    MysqlConnection::open(
+        &MysqlAddress::parse(&address).map_err(QueryError::new)?,
         Deadline::new(DEADLINE),
     )
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::postgres::{Address, Connection};
+use hugeleaf_ask::postgres::{PostgresAddress, PostgresConnection};
 use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
@@ -25,7 +25,7 @@ pub struct PostgreSql {
     pub server: Server,
     /// The client that filled the table. Its backend has touched all buffers, as long-lived
     /// backends eventually do.
-    filler: Mutex<Connection>,
+    filler: Mutex<PostgresConnection>,
 }
 
 impl PostgreSql {
@@ -86,7 +86,7 @@ impl PostgreSql {
     }
 }
 
-fn fill(client: &mut Connection) {
+fn fill(client: &mut PostgresConnection) {
     for statement in [
         "CREATE TABLE rows (id int PRIMARY KEY, changes int, text text)".to_owned(),
         format!(
@@ -99,7 +99,7 @@ fn fill(client: &mut Connection) {
     }
 }
 
-fn transaction(client: &mut Connection, id: i32) -> Result<(), String> {
+fn transaction(client: &mut PostgresConnection, id: i32) -> Result<(), String> {
     let mut ask = |statement: &str| {
         client
             .query(statement, Deadline::new(DEADLINE))
@@ -118,7 +118,7 @@ fn transaction(client: &mut Connection, id: i32) -> Result<(), String> {
     ask("COMMIT").map(drop)
 }
 
-fn connect(folder: &Path) -> Result<Connection, QueryError> {
-    let address = Address::parse(&dsn(folder)).map_err(QueryError::new)?;
-    Connection::open(&address, Deadline::new(DEADLINE))
+fn connect(folder: &Path) -> Result<PostgresConnection, QueryError> {
+    let address = PostgresAddress::parse(&dsn(folder)).map_err(QueryError::new)?;
+    PostgresConnection::open(&address, Deadline::new(DEADLINE))
 }

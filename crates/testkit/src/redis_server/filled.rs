@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::redis::{Address, Connection};
+use hugeleaf_ask::redis::{RedisAddress, RedisConnection};
 use hugeleaf_sys::Deadline;
 
 use super::RedisServer;
@@ -93,12 +93,12 @@ impl Redis {
     }
 }
 
-fn connect(socket: &Path) -> Result<Connection, QueryError> {
-    let address = Address::parse(&socket.display().to_string());
-    Connection::open(&address.map_err(QueryError::new)?, Deadline::new(DEADLINE))
+fn connect(socket: &Path) -> Result<RedisConnection, QueryError> {
+    let address = RedisAddress::parse(&socket.display().to_string());
+    RedisConnection::open(&address.map_err(QueryError::new)?, Deadline::new(DEADLINE))
 }
 
-fn ask(connection: &mut Connection, words: &[String]) -> Result<Vec<String>, QueryError> {
+fn ask(connection: &mut RedisConnection, words: &[String]) -> Result<Vec<String>, QueryError> {
     connection.command(
         &words.iter().map(String::as_str).collect::<Vec<_>>(),
         Deadline::new(DEADLINE),

@@ -1,20 +1,20 @@
 use super::*;
-use crate::model::{GuardLine, Held};
+use crate::model::{GuardLine, ProgramMemory};
 use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};
 use hugeleaf_sys::own_pid;
 use hugeleaf_units::Bytes;
 use proptest::prelude::*;
 
-fn key(code: KeyCode) -> Event {
-    Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
+fn key(code: KeyCode) -> AppEvent {
+    AppEvent::Key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-fn with(modifiers: KeyModifiers, c: char) -> Event {
-    Event::Key(KeyEvent::new(KeyCode::Char(c), modifiers))
+fn with(modifiers: KeyModifiers, c: char) -> AppEvent {
+    AppEvent::Key(KeyEvent::new(KeyCode::Char(c), modifiers))
 }
 
 /// Types each character. Returns the effects of the last one.
-fn typed(app: &mut App, text: &str) -> Vec<Effect> {
+fn typed(app: &mut App, text: &str) -> Vec<AppAction> {
     let mut effects = Vec::new();
     for c in text.chars() {
         effects = app.on(key(KeyCode::Char(c)));
@@ -22,8 +22,8 @@ fn typed(app: &mut App, text: &str) -> Vec<Effect> {
     effects
 }
 
-fn mouse(kind: MouseEventKind, column: u16, row: u16) -> Event {
-    Event::Mouse(MouseEvent {
+fn mouse(kind: MouseEventKind, column: u16, row: u16) -> AppEvent {
+    AppEvent::Mouse(MouseEvent {
         kind,
         column,
         row,
@@ -49,14 +49,14 @@ fn refusal() -> Failure {
 }
 
 /// Presses `p` on the selected program, and answers with a dry run.
-fn asked(app: &mut App) -> (u64, Box<Program>, ChangeRequest) {
+fn asked(app: &mut App) -> (u64, Box<TreeLine>, ChangeRequest) {
     let effects = typed(app, "p");
-    let [Effect::Change(ticket, program, asked)] = &effects[..] else {
+    let [AppAction::Change(ticket, program, asked)] = &effects[..] else {
         panic!("{effects:?}");
     };
     assert!(asked.dry_run);
-    let answer = Answer::Changed(program.clone(), *asked, Box::new(Ok(outcome())));
-    assert!(app.on(Event::Answer(*ticket, answer)).is_empty());
+    let answer = TaskResult::Changed(program.clone(), *asked, Box::new(Ok(outcome())));
+    assert!(app.on(AppEvent::Answer(*ticket, answer)).is_empty());
     (*ticket, program.clone(), *asked)
 }
 
@@ -97,22 +97,22 @@ fn the_mark_stays_with_its_program() {
     // It is by far the smallest now, and below another one.
     let mut next = sample();
     for program in next.programs.iter_mut().filter(|p| p.pid == marked) {
-        program.held = Some(Held::default());
+        program.held = Some(ProgramMemory::default());
     }
-    app.on(Event::Scanned(Box::new(next.clone())));
+    app.on(AppEvent::Scanned(Box::new(next.clone())));
     assert_eq!(selected(&app), marked);
     assert!(app.selected_row().unwrap() > 1);
     // It ends, and the row stays selected.
     let row = app.selected_row().unwrap();
     next.programs.retain(|p| p.pid != marked);
-    app.on(Event::Scanned(Box::new(next.clone())));
+    app.on(AppEvent::Scanned(Box::new(next.clone())));
     assert_eq!(app.selected_row(), Some(row.min(5)));
     // Another program with that PID is not the same.
     let now = selected(&app);
     for program in next.programs.iter_mut().filter(|p| p.pid == now) {
         program.start_ticks += 1;
     }
-    app.on(Event::Scanned(Box::new(next)));
+    app.on(AppEvent::Scanned(Box::new(next)));
     assert!(app.selected_row().is_some());
 }
 
@@ -152,8 +152,8 @@ fn a_click_marks_a_second_asks_why_and_the_wheel_scrolls() {
     let mut app = usual();
     assert!(app.on(mouse(CLICK, 3, 9)).is_empty());
     assert_eq!(app.selected_row(), Some(2));
-    assert!(matches!(&app.on(mouse(CLICK, 70, 9))[..], [Effect::Why(_, p)] if p.pid == 2210));
-    app.mode = Mode::List;
+    assert!(matches!(&app.on(mouse(CLICK, 70, 9))[..], [AppAction::Why(_, p)] if p.pid == 2210));
+    app.mode = AppMode::List;
     // Clicks on the host's lines, below the rows and on the last line have no effect.
     for row in [0, 3, 20, 23, 500] {
         assert!(app.on(mouse(CLICK, 3, row)).is_empty());
@@ -175,7 +175,7 @@ fn a_filter_is_typed_kept_and_dropped() {
     assert!(app.rows.is_empty() && app.selected_row().is_none());
     app.on(key(KeyCode::Backspace));
     app.on(key(KeyCode::Enter));
-    assert_eq!((app.filter.as_str(), &app.mode), ("mari", &Mode::List));
+    assert_eq!((app.filter.as_str(), &app.mode), ("mari", &AppMode::List));
     typed(&mut app, "/x");
     app.on(key(KeyCode::Esc));
     assert_eq!(app.filter, "mari");
@@ -184,9 +184,9 @@ fn a_filter_is_typed_kept_and_dropped() {
     typed(&mut app, "/abc");
     app.on(with(KeyModifiers::CONTROL, 'u'));
     assert_eq!(app.filter, "");
-    app.on(Event::Paste("post\u{1b}gres\n".into()));
+    app.on(AppEvent::Paste("post\u{1b}gres\n".into()));
     assert_eq!((app.filter.as_str(), app.rows.len()), ("postgres", 1));
-    app.on(Event::Paste("x".repeat(5000)));
+    app.on(AppEvent::Paste("x".repeat(5000)));
     assert_eq!(app.filter.chars().count(), LONGEST_FILTER);
 }
 
@@ -194,7 +194,7 @@ fn a_filter_is_typed_kept_and_dropped() {
 fn pasted_text_is_no_order() {
     let mut app = usual();
     let before = app.clone();
-    assert!(app.on(Event::Paste("d\ny\nq".into())).is_empty());
+    assert!(app.on(AppEvent::Paste("d\ny\nq".into())).is_empty());
     assert_eq!(app, before);
 }
 
@@ -202,27 +202,27 @@ fn pasted_text_is_no_order() {
 fn why_waits_shows_and_goes_back() {
     let mut app = usual();
     let effects = app.on(key(KeyCode::Enter));
-    let [Effect::Why(ticket, program)] = &effects[..] else {
+    let [AppAction::Why(ticket, program)] = &effects[..] else {
         panic!("{effects:?}");
     };
     assert_eq!(program.pid, 1021);
     // An answer to another ticket is ignored.
-    app.on(Event::Answer(
+    app.on(AppEvent::Answer(
         ticket + 7,
-        Answer::Why(Ok(Page::new("", "other"))),
+        TaskResult::Why(Ok(Page::new("", "other"))),
     ));
-    assert!(matches!(&app.mode, Mode::Pane(p) if matches!(p.body, Body::Waiting(_))));
+    assert!(matches!(&app.mode, AppMode::Pane(p) if matches!(p.body, PaneContent::Waiting(_))));
     let long: String = (0..200)
         .map(|n| format!("word{n} "))
         .collect::<String>()
         .repeat(9);
-    app.on(Event::Answer(*ticket, Answer::Why(Ok(Page::new("", long)))));
+    app.on(AppEvent::Answer(*ticket, TaskResult::Why(Ok(Page::new("", long)))));
     let scroll = |app: &App| match &app.mode {
-        Mode::Pane(pane) => pane.scroll,
+        AppMode::Pane(pane) => pane.scroll,
         _ => panic!(),
     };
     let length = match &app.mode {
-        Mode::Pane(pane) => app.pane_lines(pane).len() - app.pane_height(pane),
+        AppMode::Pane(pane) => app.pane_lines(pane).len() - app.pane_height(pane),
         _ => panic!(),
     };
     for (code, at) in [
@@ -240,13 +240,13 @@ fn why_waits_shows_and_goes_back() {
     assert_eq!(scroll(&app), 3);
     app.on(key(KeyCode::End));
     // A taller screen shows all, so nothing is left to scroll.
-    app.on(Event::Size(200, 200));
+    app.on(AppEvent::Size(200, 200));
     assert_eq!(scroll(&app), 0);
     app.on(key(KeyCode::Esc));
-    assert_eq!(app.mode, Mode::List);
+    assert_eq!(app.mode, AppMode::List);
     // This answer comes too late.
-    app.on(Event::Answer(*ticket, Answer::Why(Err(refusal()))));
-    assert_eq!(app.mode, Mode::List);
+    app.on(AppEvent::Answer(*ticket, TaskResult::Why(Err(refusal()))));
+    assert_eq!(app.mode, AppMode::List);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_move_is_asked_for_and_only_y_is_yes() {
         let mut app = usual();
         asked(&mut app);
         assert!(typed(&mut app, no).is_empty());
-        assert_eq!(app.mode, Mode::List);
+        assert_eq!(app.mode, AppMode::List);
     }
     let mut app = usual();
     asked(&mut app);
@@ -264,7 +264,7 @@ fn a_move_is_asked_for_and_only_y_is_yes() {
     assert!(app.moving.is_none());
     typed(&mut app, "++-");
     let effects = typed(&mut app, "y");
-    let [Effect::Change(_, program, asked)] = &effects[..] else {
+    let [AppAction::Change(_, program, asked)] = &effects[..] else {
         panic!("{effects:?}");
     };
     assert_eq!(
@@ -272,10 +272,10 @@ fn a_move_is_asked_for_and_only_y_is_yes() {
         (1021, false, 20)
     );
     assert_eq!(asked.direction, Direction::Promote);
-    assert_eq!((&app.mode, app.moves().len()), (&Mode::List, 1));
+    assert_eq!((&app.mode, app.moves().len()), (&AppMode::List, 1));
     let mut app = usual();
     typed(&mut app, "d");
-    assert!(matches!(&app.mode, Mode::Pane(_)));
+    assert!(matches!(&app.mode, AppMode::Pane(_)));
 }
 
 #[test]
@@ -283,10 +283,10 @@ fn one_move_at_a_time_is_shown_stopped_and_reported() {
     let mut app = usual();
     let (_, program, _) = asked(&mut app);
     let effects = typed(&mut app, "y");
-    let [Effect::Change(ticket, _, asked)] = effects[..] else {
+    let [AppAction::Change(ticket, _, asked)] = effects[..] else {
         panic!("{effects:?}");
     };
-    app.on(Event::Progress(moving()));
+    app.on(AppEvent::Progress(moving()));
     assert_eq!(app.moves()[0].status, moving().status);
     assert!(typed(&mut app, "p").is_empty());
     assert!(
@@ -294,19 +294,19 @@ fn one_move_at_a_time_is_shown_stopped_and_reported() {
         "{:?}",
         app.note
     );
-    assert_eq!(typed(&mut app, "x"), [Effect::StopMove]);
+    assert_eq!(typed(&mut app, "x"), [AppAction::StopMove]);
     assert!(typed(&mut app, "q").is_empty());
     assert!(app.note.as_deref().unwrap().contains("q again stops it"));
     // Another key cancels the request to quit.
     typed(&mut app, "j");
     assert!(typed(&mut app, "q").is_empty());
-    assert_eq!(typed(&mut app, "q"), [Effect::StopMove, Effect::Quit]);
-    let answer = Answer::Changed(program, asked, Box::new(Ok(outcome())));
-    app.on(Event::Answer(ticket, answer));
-    assert!(app.moving.is_none() && matches!(&app.mode, Mode::Pane(_)));
+    assert_eq!(typed(&mut app, "q"), [AppAction::StopMove, AppAction::Quit]);
+    let answer = TaskResult::Changed(program, asked, Box::new(Ok(outcome())));
+    app.on(AppEvent::Answer(ticket, answer));
+    assert!(app.moving.is_none() && matches!(&app.mode, AppMode::Pane(_)));
     app.on(key(KeyCode::Esc));
     assert!(typed(&mut app, "x").is_empty());
-    assert_eq!(typed(&mut app, "q"), [Effect::StopMove, Effect::Quit]);
+    assert_eq!(typed(&mut app, "q"), [AppAction::StopMove, AppAction::Quit]);
 }
 
 /// The result of a promotion does not replace the pane that the user reads.
@@ -316,11 +316,11 @@ fn a_move_that_ends_meanwhile_says_so_in_a_line() {
     let (ticket, program, mut asked) = asked(&mut app);
     typed(&mut app, "y?");
     asked.dry_run = false;
-    app.on(Event::Answer(
+    app.on(AppEvent::Answer(
         ticket + 1,
-        Answer::Changed(program, asked, Box::new(Err(refusal()))),
+        TaskResult::Changed(program, asked, Box::new(Err(refusal()))),
     ));
-    assert!(matches!(&app.mode, Mode::Pane(p) if p.about.is_none()));
+    assert!(matches!(&app.mode, AppMode::Pane(p) if p.about.is_none()));
     let note = app.note.as_deref().unwrap();
     assert_eq!(
         note,
@@ -332,14 +332,14 @@ fn a_move_that_ends_meanwhile_says_so_in_a_line() {
 fn a_refusal_has_both_lines() {
     let mut app = usual();
     let effects = typed(&mut app, "p");
-    let [Effect::Change(ticket, program, asked)] = &effects[..] else {
+    let [AppAction::Change(ticket, program, asked)] = &effects[..] else {
         panic!("{effects:?}");
     };
-    app.on(Event::Answer(
+    app.on(AppEvent::Answer(
         *ticket,
-        Answer::Changed(program.clone(), *asked, Box::new(Err(refusal()))),
+        TaskResult::Changed(program.clone(), *asked, Box::new(Err(refusal()))),
     ));
-    let Mode::Pane(pane) = &app.mode else {
+    let AppMode::Pane(pane) = &app.mode else {
         panic!()
     };
     let lines: Vec<String> = (app.pane_lines(pane).iter())
@@ -358,15 +358,15 @@ fn a_refusal_has_both_lines() {
 fn nothing_to_move_is_no_question() {
     let mut app = usual();
     let effects = typed(&mut app, "p");
-    let [Effect::Change(ticket, program, asked)] = &effects[..] else {
+    let [AppAction::Change(ticket, program, asked)] = &effects[..] else {
         panic!("{effects:?}");
     };
     let mut nothing = outcome();
     nothing.totals.requested = Bytes::ZERO;
-    let answer = Answer::Changed(program.clone(), *asked, Box::new(Ok(nothing)));
-    app.on(Event::Answer(*ticket, answer));
+    let answer = TaskResult::Changed(program.clone(), *asked, Box::new(Ok(nothing)));
+    app.on(AppEvent::Answer(*ticket, answer));
     assert!(typed(&mut app, "y").is_empty());
-    assert_eq!((&app.mode, &app.moving), (&Mode::List, &None));
+    assert_eq!((&app.mode, &app.moving), (&AppMode::List, &None));
 }
 
 #[test]
@@ -394,48 +394,48 @@ fn who_may_not_be_moved_says_why() {
 fn control_letters_are_no_letters() {
     let mut app = usual();
     let control = |c| with(KeyModifiers::CONTROL, c);
-    assert_eq!(app.on(control('c')), [Effect::StopMove, Effect::Quit]);
-    assert_eq!(app.on(control('z')), [Effect::Suspend]);
-    assert_eq!(app.on(control('l')), [Effect::Redraw]);
+    assert_eq!(app.on(control('c')), [AppAction::StopMove, AppAction::Quit]);
+    assert_eq!(app.on(control('z')), [AppAction::Suspend]);
+    assert_eq!(app.on(control('l')), [AppAction::Redraw]);
     for c in ['p', 'd', 'q', 'y', 'w'] {
         assert!(app.on(control(c)).is_empty());
         assert!(app.on(with(KeyModifiers::ALT, c)).is_empty());
     }
-    assert_eq!(app.mode, Mode::List);
+    assert_eq!(app.mode, AppMode::List);
     let mut release = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE);
     release.kind = KeyEventKind::Release;
-    assert!(app.on(Event::Key(release)).is_empty());
+    assert!(app.on(AppEvent::Key(release)).is_empty());
     // It also works from a pane and from a filter.
     typed(&mut app, "/");
-    assert_eq!(app.on(control('c')), [Effect::StopMove, Effect::Quit]);
+    assert_eq!(app.on(control('c')), [AppAction::StopMove, AppAction::Quit]);
     app.on(key(KeyCode::Esc));
     typed(&mut app, "?");
-    assert_eq!(app.on(control('c')), [Effect::StopMove, Effect::Quit]);
+    assert_eq!(app.on(control('c')), [AppAction::StopMove, AppAction::Quit]);
 }
 
 #[test]
 fn a_recording_plays_pauses_steps_and_ends() {
     let mut app = playing(30);
     assert_eq!(app.tick_after(), Some(Duration::from_secs(1)));
-    assert_eq!(app.on(Event::Tick), [Effect::Show(1)]);
+    assert_eq!(app.on(AppEvent::Tick), [AppAction::Show(1)]);
     typed(&mut app, "++");
     assert_eq!(app.tick_after(), Some(Duration::from_millis(250)));
     typed(&mut app, "---");
     assert_eq!(app.tick_after(), Some(Duration::from_secs(2)));
-    app.on(Event::Played(1, Box::new(sample())));
+    app.on(AppEvent::Played(1, Box::new(sample())));
     assert_eq!(app.history.host().fitted(9).len(), 2);
     typed(&mut app, " ");
-    assert_eq!((app.tick_after(), app.on(Event::Tick).len()), (None, 0));
-    assert_eq!(app.on(key(KeyCode::Right)), [Effect::Show(2)]);
-    assert_eq!(app.on(key(KeyCode::Left)), [Effect::Show(0)]);
-    let far = Event::Key(KeyEvent::new(KeyCode::Right, KeyModifiers::SHIFT));
-    assert_eq!(app.on(far), [Effect::Show(11)]);
-    app.on(Event::Played(0, Box::new(sample())));
+    assert_eq!((app.tick_after(), app.on(AppEvent::Tick).len()), (None, 0));
+    assert_eq!(app.on(key(KeyCode::Right)), [AppAction::Show(2)]);
+    assert_eq!(app.on(key(KeyCode::Left)), [AppAction::Show(0)]);
+    let far = AppEvent::Key(KeyEvent::new(KeyCode::Right, KeyModifiers::SHIFT));
+    assert_eq!(app.on(far), [AppAction::Show(11)]);
+    app.on(AppEvent::Played(0, Box::new(sample())));
     assert_eq!(app.history.host().fitted(9).len(), 1);
-    app.on(Event::Played(29, Box::new(sample())));
-    assert_eq!(app.on(key(KeyCode::Right)), [Effect::Show(29)]);
-    assert_eq!((app.tick_after(), app.on(Event::Tick).len()), (None, 0));
-    assert_eq!(typed(&mut app, " "), [Effect::Show(0)]);
+    app.on(AppEvent::Played(29, Box::new(sample())));
+    assert_eq!(app.on(key(KeyCode::Right)), [AppAction::Show(29)]);
+    assert_eq!((app.tick_after(), app.on(AppEvent::Tick).len()), (None, 0));
+    assert_eq!(typed(&mut app, " "), [AppAction::Show(0)]);
     // A recording has neither ranges nor processes.
     assert!(typed(&mut app, "w").is_empty());
     assert!(app.note.as_deref().unwrap().contains("hugeleaf why 1021"));
@@ -444,7 +444,7 @@ fn a_recording_plays_pauses_steps_and_ends() {
 #[test]
 fn what_others_move_is_shown_too() {
     let mut app = app((80, 24), false, busy());
-    app.on(Event::Progress(moving()));
+    app.on(AppEvent::Progress(moving()));
     let by: Vec<&str> = app.moves().iter().map(|m| m.by.as_str()).collect();
     assert_eq!(by, ["top", "guard"]);
     let layout = app.layout();
@@ -452,11 +452,11 @@ fn what_others_move_is_shown_too() {
     let mut sample = busy();
     sample.guard = Some(GuardLine::default());
     sample.moves = vec![moving(); 9];
-    app.on(Event::Scanned(Box::new(sample)));
+    app.on(AppEvent::Scanned(Box::new(sample)));
     assert_eq!(app.layout().moves, 1);
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = AppEvent> {
     let code = prop_oneof![
         proptest::sample::select(
             "jkgGwpdxyn+-/?hqrs<> S\u{0}\u{7f}ä漢"
@@ -488,23 +488,23 @@ fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         6 => code.prop_map(key),
         2 => (kinds, 0u16..300, 0u16..100).prop_map(|(kind, x, y)| mouse(kind, x, y)),
-        1 => (0u16..300, 0u16..100).prop_map(|(x, y)| Event::Size(x, y)),
+        1 => (0u16..300, 0u16..100).prop_map(|(x, y)| AppEvent::Size(x, y)),
         1 => (0u32..60).prop_map(|n| {
             let mut sample = busy();
             sample.programs = (0..n).map(|pid| program(pid * 7 % 50, "p", u64::from(pid), 3)).collect();
-            Event::Scanned(Box::new(sample))
+            AppEvent::Scanned(Box::new(sample))
         }),
-        1 => ".*".prop_map(Event::Paste),
-        1 => ".*".prop_map(Event::Note),
-        1 => Just(Event::Progress(moving())),
+        1 => ".*".prop_map(AppEvent::Paste),
+        1 => ".*".prop_map(AppEvent::Note),
+        1 => Just(AppEvent::Progress(moving())),
         1 => (0u64..9, any::<bool>(), any::<bool>()).prop_map(|(ticket, dry_run, good)| {
             let asked = ChangeRequest { direction: Direction::Demote, budget: Percent::ALL, dry_run };
             let result = if good { Ok(outcome()) } else { Err(refusal()) };
             let program = Box::new(program(3, "x", 1, 1));
-            Event::Answer(ticket, Answer::Changed(program, asked, Box::new(result)))
+            AppEvent::Answer(ticket, TaskResult::Changed(program, asked, Box::new(result)))
         }),
-        1 => (0u64..9).prop_map(|ticket| Event::Answer(ticket, Answer::Why(Ok(Page::new("", "a b c"))))),
-        1 => Just(Event::Tick),
+        1 => (0u64..9).prop_map(|ticket| AppEvent::Answer(ticket, TaskResult::Why(Ok(Page::new("", "a b c"))))),
+        1 => Just(AppEvent::Tick),
     ]
 }
 
@@ -517,7 +517,7 @@ proptest! {
         for event in events {
             let is_yes = event == key(KeyCode::Char('y'));
             let effects = app.on(event);
-            let moves = effects.iter().any(|e| matches!(e, Effect::Change(_, _, asked) if !asked.dry_run));
+            let moves = effects.iter().any(|e| matches!(e, AppAction::Change(_, _, asked) if !asked.dry_run));
             prop_assert!(!moves || is_yes);
             if let Some(row) = app.selected_row() {
                 let list = app.layout().list;

@@ -9,7 +9,7 @@ use ratatui::style::Style;
 use super::paint::{BOLD, Theme, put, put_right};
 use crate::app::App;
 use crate::history::spark;
-use crate::model::{GuardLine, HostLine, Sample};
+use crate::model::{GuardLine, HostLine, HostSample};
 
 const LABEL: usize = 10;
 
@@ -65,7 +65,7 @@ fn title(app: &App, theme: Theme, buffer: &mut Buffer) {
 }
 
 /// Returns the time and the scan interval. For a recording, returns its position.
-fn right(app: &App, sample: &Sample) -> String {
+fn right(app: &App, sample: &HostSample) -> String {
     // The time of day of "2026-07-01T12:03:11+02:00". A recording is untrusted.
     let time = clean(sample.at.get(11..19).unwrap_or(""));
     match app.playing {

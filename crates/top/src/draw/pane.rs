@@ -12,8 +12,8 @@ use hugeleaf_units::Bytes;
 use super::paint::{BAR, BOLD, Theme, fill, keys, put, put_right};
 use crate::app::App;
 use crate::history::{Series, spark};
-use crate::model::Program;
-use crate::pane::{Body, Pane};
+use crate::model::TreeLine;
+use crate::pane::{PaneContent, Pane};
 
 pub(super) fn draw(app: &App, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
     fill(buffer, 0, BAR);
@@ -47,7 +47,7 @@ pub(super) fn draw(app: &App, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
         }
     }
     let last = usize::from(app.size.1).saturating_sub(1);
-    if let (Body::Ask(ask), Some(program)) = (&pane.body, &pane.about) {
+    if let (PaneContent::Ask(ask), Some(program)) = (&pane.body, &pane.about) {
         let [what, how] = ask.question(program);
         put(buffer, 1, last - 2, &clean(&what), BOLD);
         put(buffer, 1, last - 1, &clean(&how), Style::new());
@@ -71,7 +71,7 @@ pub(super) fn draw(app: &App, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
 
 fn pane_keys(app: &App, pane: &Pane) -> Vec<(&'static str, &'static str)> {
     match &pane.body {
-        Body::Ask(ask) if ask.is_something() => {
+        PaneContent::Ask(ask) if ask.is_something() => {
             vec![
                 ("y", "yes"),
                 ("n", "no"),
@@ -90,7 +90,7 @@ fn pane_keys(app: &App, pane: &Pane) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-fn head(app: &App, about: &Program, height: usize, theme: Theme, buffer: &mut Buffer) {
+fn head(app: &App, about: &TreeLine, height: usize, theme: Theme, buffer: &mut Buffer) {
     let programs = app.sample.iter().flat_map(|sample| &sample.programs);
     let now = programs.into_iter().find(|p| p.id() == about.id());
     let Some(program) = now else {

@@ -2,10 +2,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use super::*;
-use crate::act::ChangeRequest;
-use crate::app::{Answer, App, Effect, Event};
+use crate::actions::ChangeRequest;
+use crate::app::{TaskResult, App, AppAction, AppEvent};
 use crate::history::History;
-use crate::model::Sample;
+use crate::model::HostSample;
 use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};
 use hugeleaf_mover::Percent;
 use hugeleaf_report::page::{Block, Note, Page, Table};
@@ -87,7 +87,7 @@ fn expect(name: &str, app: &App) {
     assert_eq!(text, expected, "{name}: HUGELEAF_BLESS=1 writes it anew");
 }
 
-fn press(app: &mut App, keys: &str) -> Vec<Effect> {
+fn press(app: &mut App, keys: &str) -> Vec<AppAction> {
     let mut effects = Vec::new();
     for c in keys.chars() {
         let code = if c == '\n' {
@@ -95,13 +95,13 @@ fn press(app: &mut App, keys: &str) -> Vec<Effect> {
         } else {
             KeyCode::Char(c)
         };
-        effects = app.on(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+        effects = app.on(AppEvent::Key(KeyEvent::new(code, KeyModifiers::NONE)));
     }
     effects
 }
 
 /// Returns a view of a host whose coverage rose.
-fn after_a_while(size: (u16, u16), colour: bool, last: &Sample) -> App {
+fn after_a_while(size: (u16, u16), colour: bool, last: &HostSample) -> App {
     let mut first = last.clone();
     let mut app = app(size, colour, first.clone());
     app.history = History::default();
@@ -112,7 +112,7 @@ fn after_a_while(size: (u16, u16), colour: bool, last: &Sample) -> App {
         }
         app.history.add(&first);
     }
-    app.on(Event::Scanned(Box::new(last.clone())));
+    app.on(AppEvent::Scanned(Box::new(last.clone())));
     app
 }
 
@@ -130,7 +130,7 @@ fn a_host() {
 fn a_host_with_a_guard_moves_and_a_problem() {
     for size in SIZES {
         let mut app = after_a_while(size, true, &busy());
-        app.on(Event::Progress(moving()));
+        app.on(AppEvent::Progress(moving()));
         expect(&format!("busy-{}x{}", size.0, size.1), &app);
     }
 }
@@ -144,7 +144,7 @@ fn why_page() -> Page {
         part: Some(0.75),
         name: "not-promoted".into(),
         text: "Nothing keeps it from huge pages: it was there before they were enabled.".into(),
-        commands: vec![hugeleaf_report::page::Command::new(
+        commands: vec![hugeleaf_report::page::CommandHint::new(
             "next",
             "hugeleaf promote 1021",
         )],
@@ -156,7 +156,7 @@ fn why_page() -> Page {
         "data",
         "not-promoted",
     ];
-    let table = Table::of([row])
+    let table = Table::from_items([row])
         .left("RANGE", |row| row[0])
         .right("EXTENTS", |row| row[1])
         .right("BYTES", |row| row[2])
@@ -175,18 +175,18 @@ fn why_and_a_question() {
     for size in SIZES {
         let mut app = after_a_while(size, true, &sample());
         let effects = press(&mut app, "w");
-        let [Effect::Why(ticket, _)] = effects[..] else {
+        let [AppAction::Why(ticket, _)] = effects[..] else {
             panic!()
         };
         expect(&format!("waiting-{}x{}", size.0, size.1), &app);
-        app.on(Event::Answer(ticket, Answer::Why(Ok(why_page()))));
+        app.on(AppEvent::Answer(ticket, TaskResult::Why(Ok(why_page()))));
         expect(&format!("why-{}x{}", size.0, size.1), &app);
         let effects = press(&mut app, "p");
-        let [Effect::Change(ticket, program, asked)] = &effects[..] else {
+        let [AppAction::Change(ticket, program, asked)] = &effects[..] else {
             panic!()
         };
-        let answer = Answer::Changed(program.clone(), *asked, Box::new(Ok(outcome())));
-        app.on(Event::Answer(*ticket, answer));
+        let answer = TaskResult::Changed(program.clone(), *asked, Box::new(Ok(outcome())));
+        app.on(AppEvent::Answer(*ticket, answer));
         expect(&format!("ask-{}x{}", size.0, size.1), &app);
     }
 }
@@ -200,7 +200,7 @@ fn help_a_filter_and_a_recording() {
         press(&mut app, "q/post");
         expect(&format!("filter-{}x{}", size.0, size.1), &app);
         let mut app = playing(300);
-        app.on(Event::Size(size.0, size.1));
+        app.on(AppEvent::Size(size.0, size.1));
         press(&mut app, " ");
         expect(&format!("replay-{}x{}", size.0, size.1), &app);
     }
@@ -209,7 +209,7 @@ fn help_a_filter_and_a_recording() {
 #[test]
 fn nothing_yet_nobody_and_one() {
     let mut empty = App::new(config(true), None);
-    empty.on(Event::Size(80, 24));
+    empty.on(AppEvent::Size(80, 24));
     expect("nothing-yet", &empty);
     let mut nobody = sample();
     nobody.programs.clear();
@@ -233,7 +233,7 @@ fn a_small_terminal_says_so_down_to_nothing() {
     assert_eq!(lines(&drawn(&app))[0], "hugeleaf top needs 52 columns");
     for columns in [0, 1, 2, 10, 51, 52, 53, 79, 133, 300] {
         for rows in [0, 1, 2, 11, 12, 13, 25, 90] {
-            app.on(Event::Size(columns, rows));
+            app.on(AppEvent::Size(columns, rows));
             for keys in ["", "w", "?", "/x"] {
                 let mut app = app.clone();
                 press(&mut app, keys);
@@ -298,9 +298,9 @@ fn names_of_all_kinds() {
         let mut app = app(size, true, sample.clone());
         let mut going_on = moving();
         going_on.name = names[0].to_owned();
-        app.on(Event::Progress(going_on));
+        app.on(AppEvent::Progress(going_on));
         expect(&format!("names-{}x{}", size.0, size.1), &app);
-        app.on(Event::Note(names[0].to_owned()));
+        app.on(AppEvent::Note(names[0].to_owned()));
         for keys in ["", "w", "?", "/\u{7f}数"] {
             let mut app = app.clone();
             press(&mut app, keys);
@@ -321,7 +321,7 @@ fn without_colour_there_is_none_and_nothing_is_lost() {
     let mut with = after_a_while((120, 40), true, &busy());
     let mut without = after_a_while((120, 40), false, &busy());
     for app in [&mut with, &mut without] {
-        app.on(Event::Progress(moving()));
+        app.on(AppEvent::Progress(moving()));
     }
     for keys in ["", "w", "?", "q/x"] {
         press(&mut with, keys);
@@ -369,7 +369,7 @@ fn a_move_in_a_line() {
 fn a_refused_move_is_a_page() {
     let mut app = app((80, 24), true, sample());
     let effects = press(&mut app, "d");
-    let [Effect::Change(ticket, program, _)] = &effects[..] else {
+    let [AppAction::Change(ticket, program, _)] = &effects[..] else {
         panic!()
     };
     let asked = ChangeRequest {
@@ -382,7 +382,7 @@ fn a_refused_move_is_a_page() {
             .into(),
         remedy: "run as root, or: sudo setcap cap_sys_ptrace,cap_sys_nice+ep hugeleaf".into(),
     };
-    let answer = Answer::Changed(program.clone(), asked, Box::new(Err(refusal)));
-    app.on(Event::Answer(*ticket, answer));
+    let answer = TaskResult::Changed(program.clone(), asked, Box::new(Err(refusal)));
+    app.on(AppEvent::Answer(*ticket, answer));
     expect("refused-80x24", &app);
 }

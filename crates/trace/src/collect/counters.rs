@@ -5,21 +5,21 @@ use hugeleaf_perf::processor::{Processor, ProcessorEvent};
 use hugeleaf_perf::{CountedSince, CountedWork, CounterGroups, CounterKind};
 use hugeleaf_sys::{Errno, SysError};
 
-use super::refusal::{Guards, is_not_here, refusal};
+use super::permissions::{Guards, is_not_here, refusal};
 use crate::model::{Counter, SourceState};
 
 /// The sum of all counters whose name begins with this and an underscore.
 const WALK_CYCLES: &str = "page_walk_cycles";
 
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct ProcessorCounters {
     events: Vec<ProcessorEvent>,
     by_cpu: Vec<CounterGroups>,
     guards: Guards,
 }
 
-impl Counters {
-    pub fn open(processor: &Processor, cpus: &[u32], guards: &Guards) -> Counters {
+impl ProcessorCounters {
+    pub fn open(processor: &Processor, cpus: &[u32], guards: &Guards) -> ProcessorCounters {
         let events = processor.events();
         let kinds: Vec<CounterKind> = events.iter().map(|event| event.kind).collect();
         let by_cpu = cpus.iter().map(|cpu| {
@@ -28,7 +28,7 @@ impl Counters {
             let _ = groups.enable();
             groups
         });
-        Counters {
+        ProcessorCounters {
             by_cpu: by_cpu.collect(),
             events,
             guards: guards.clone(),
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn each_counter_has_a_number_or_a_reason() {
         let zen = Processor::parse(ZEN);
-        let counters = Counters::open(&zen, &[0], &Guards::default());
+        let counters = ProcessorCounters::open(&zen, &[0], &Guards::default());
         let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
         assert!(work != 1);
         let counters = counters.finish();

@@ -7,11 +7,11 @@ use hugeleaf_perf::{PerfEvent, PerfKind, PerfRing, PerfSampling, PerfSetup, Perf
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::record::Shape;
-use super::refusal::{Guards, is_not_here, refusal};
+use super::record::RecordFields;
+use super::permissions::{Guards, is_not_here, refusal};
 use super::tracepoint::{Tracefs, Tracepoint};
-use crate::model::{Source, SourceState};
-use crate::tables::measured::Collection;
+use crate::model::{EventSource, SourceState};
+use crate::tables::collections::Collection;
 
 /// Maximum number of frames of a sample. Deeper frames cost more than they tell.
 const FRAMES: u16 = 64;
@@ -28,7 +28,7 @@ const LOCK_STACKS_A_SECOND: u64 = 997;
 const FAULTS_A_SECOND: u64 = 97;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Role {
+pub enum EventRole {
     Cpu,
     Fault,
     LockBegin(Tracepoint),
@@ -104,7 +104,7 @@ pub const MEMORY: [MemoryPoint; 6] = [
 ];
 
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct EventOptions {
     /// Samples per second and CPU.
     pub rate: u64,
     /// Size of a CPU's ring for locks; the ring for the rest is a quarter of it.
@@ -125,9 +125,9 @@ struct Ground<'a> {
 pub struct OpenEvents {
     pub rings: Vec<(PerfRing, usize)>,
     /// The role of each event ID, and the index of its source.
-    pub roles: HashMap<u64, (Role, usize)>,
-    pub shapes: HashMap<u64, Shape>,
-    pub sources: Vec<Source>,
+    pub roles: HashMap<u64, (EventRole, usize)>,
+    pub shapes: HashMap<u64, RecordFields>,
+    pub sources: Vec<EventSource>,
     pub sampled_by: &'static str,
     /// Samples per second and CPU: the requested number or the kernel's limit.
     pub samples_a_second: u64,
@@ -143,13 +143,13 @@ const MEMORY_EVENTS: usize = Collection::MemoryEvents as usize;
 const DIRECT: usize = Collection::DirectIo as usize;
 const REGISTER: usize = Collection::Registrations as usize;
 
-pub fn sources(state: &SourceState) -> Vec<Source> {
+pub fn sources(state: &SourceState) -> Vec<EventSource> {
     let of_events = &Collection::ALL[..=REGISTER];
-    let source = |what: &Collection| Source::new(what.name(), state.clone());
+    let source = |what: &Collection| EventSource::new(what.name(), state.clone());
     of_events.iter().map(source).collect()
 }
 
-const WITH_STACK: Shape = Shape {
+const WITH_STACK: RecordFields = RecordFields {
     stack: true,
     raw: false,
 };
@@ -173,7 +173,7 @@ impl OpenEvents {
     /// # Errors
     /// Returns reason and remedy if not even samples are available.
     pub fn open(
-        wanted: &Wanted,
+        wanted: &EventOptions,
         cpus: &[u32],
         tracefs: &Tracefs,
         guards: &Guards,
@@ -205,18 +205,18 @@ impl OpenEvents {
                 Some(false) => PerfStack::No,
                 _ => PerfStack::Kernel(FRAMES),
             };
-            let role = |point| Role::Memory(at, point);
+            let role = |point| EventRole::Memory(at, point);
             opened.open_points(memory.point, MEMORY_EVENTS, stack, ground, role);
         }
         let (none, direct) = (PerfStack::No, "iomap/iomap_dio_rw_begin");
-        opened.open_points(direct, DIRECT, none, ground, Role::Direct);
+        opened.open_points(direct, DIRECT, none, ground, EventRole::Direct);
         let register = "io_uring/io_uring_register";
-        opened.open_points(register, REGISTER, none, ground, Role::Register);
+        opened.open_points(register, REGISTER, none, ground, EventRole::Register);
         Ok(opened)
     }
 
     /// Opens records and samples of a CPU in one ring; faults join them later.
-    fn open_samples(&mut self, cpu: u32, wanted: &Wanted, room: Bytes) -> Result<(), SysError> {
+    fn open_samples(&mut self, cpu: u32, wanted: &EventOptions, room: Bytes) -> Result<(), SysError> {
         let setup = |kind, rate, stack| PerfSetup {
             kind,
             rate,
@@ -245,7 +245,7 @@ impl OpenEvents {
             self.samples_a_second = self.samples_a_second.min(got);
         }
         samples.write_into(&records)?;
-        self.know(&samples, Role::Cpu, CPU, WITH_STACK)?;
+        self.know(&samples, EventRole::Cpu, CPU, WITH_STACK)?;
         self.rings.push((ring, CPU));
         self.events.extend([records, samples]);
         Ok(())
@@ -254,9 +254,9 @@ impl OpenEvents {
     fn know(
         &mut self,
         event: &PerfEvent,
-        role: Role,
+        role: EventRole,
         source: usize,
-        shape: Shape,
+        shape: RecordFields,
     ) -> Result<(), SysError> {
         let id = event.id()?;
         self.roles.insert(id, (role, source));
@@ -268,9 +268,9 @@ impl OpenEvents {
     fn join(
         &mut self,
         event: PerfEvent,
-        role: Role,
+        role: EventRole,
         source: usize,
-        shape: Shape,
+        shape: RecordFields,
     ) -> Result<PerfEvent, SysError> {
         let records = self.events.iter().find(|e| e.cpu() == event.cpu());
         records.map_or(Ok(()), |records| event.write_into(records))?;
@@ -279,7 +279,7 @@ impl OpenEvents {
     }
 
     /// Opens begins and ends of waits in a separate ring: if it overflows, no samples are lost.
-    fn open_locks(&mut self, wanted: &Wanted, ground: Ground<'_>) {
+    fn open_locks(&mut self, wanted: &EventOptions, ground: Ground<'_>) {
         let begin = ground.tracefs.tracepoint("lock/contention_begin");
         let end = ground.tracefs.tracepoint("lock/contention_end");
         let (Some(begin), Some(end)) = (begin.known(), end.known()) else {
@@ -297,7 +297,7 @@ impl OpenEvents {
     fn open_locks_of(
         &mut self,
         cpu: u32,
-        wanted: &Wanted,
+        wanted: &EventOptions,
         begin: &Tracepoint,
         end: &Tracepoint,
     ) -> Result<(), SysError> {
@@ -308,10 +308,10 @@ impl OpenEvents {
         let ring = map(&begins, wanted.buffer, wanted.base)?;
         ends.write_into(&begins)?;
         stacks.write_into(&begins)?;
-        let shape = |stack| Shape { stack, raw: true };
-        self.know(&begins, Role::LockBegin(begin.clone()), LOCKS, shape(false))?;
-        self.know(&ends, Role::LockEnd(end.clone()), LOCKS, shape(false))?;
-        self.know(&stacks, Role::LockStack(begin.clone()), LOCKS, shape(true))?;
+        let shape = |stack| RecordFields { stack, raw: true };
+        self.know(&begins, EventRole::LockBegin(begin.clone()), LOCKS, shape(false))?;
+        self.know(&ends, EventRole::LockEnd(end.clone()), LOCKS, shape(false))?;
+        self.know(&stacks, EventRole::LockStack(begin.clone()), LOCKS, shape(true))?;
         self.rings.push((ring, LOCKS));
         self.events.extend([begins, ends, stacks]);
         Ok(())
@@ -324,7 +324,7 @@ impl OpenEvents {
         source: usize,
         stack: PerfStack,
         ground: Ground<'_>,
-        role: impl Fn(Tracepoint) -> Role,
+        role: impl Fn(Tracepoint) -> EventRole,
     ) {
         let found = ground.tracefs.tracepoint(name);
         let Some(point) = found.known() else {
@@ -335,7 +335,7 @@ impl OpenEvents {
             }
             return;
         };
-        let shape = Shape {
+        let shape = RecordFields {
             stack: stack != PerfStack::No,
             raw: true,
         };
@@ -377,7 +377,7 @@ impl OpenEvents {
             raw: false,
         };
         let event = PerfEvent::open(&setup, cpu)?;
-        let event = self.join(event, Role::Fault, FAULTS, WITH_STACK)?;
+        let event = self.join(event, EventRole::Fault, FAULTS, WITH_STACK)?;
         event.enable()?;
         self.faults.push(event);
         Ok(())

@@ -10,16 +10,16 @@ use hugeleaf_perf::processor::Processor;
 
 use super::events::MEMORY;
 use super::locks::{Locks, Waits};
-use super::outside;
+use super::pid_namespace;
 use super::queue::Queue;
-use super::statics::Statics;
+use super::static_symbols::Statics;
 use super::symbols::{Named, name_all};
-use super::{Options, Session};
+use super::{CollectOptions, TraceSession};
 use crate::model::{
-    Counter, Lock, LockCaller, LockEvent, LockKind, LockThread, LockTotals, MemoryEvent, Mode,
-    PageSizeKind, Pin, SCHEMA, Sample, Source, SourceState, Stack, Trace, TracedHost,
+    Counter, Lock, LockCaller, LockEvent, LockKind, LockThread, LockTotals, MemoryEvent, CpuMode,
+    PageSizeKind, Pin, SCHEMA, StackSample, EventSource, SourceState, Stack, Trace, TracedHost,
 };
-use crate::tables::measured::Collection;
+use crate::tables::collections::Collection;
 
 /// Maximum number of listed locks; the others are summed.
 const LOCKS: usize = 1_000;
@@ -28,8 +28,8 @@ const ROWS_A_LOCK: usize = 200;
 
 const LOCKS_WITH_EVENTS: usize = 20;
 
-impl Session {
-    pub(super) fn finish(mut self, nanos: u64, host: &Host, options: &Options) -> Trace {
+impl TraceSession {
+    pub(super) fn finish(mut self, nanos: u64, host: &Host, options: &CollectOptions) -> Trace {
         let (window_pins, flushes) = self.windows.finish(nanos);
         let queue = &mut self.queue;
         let named = name_all(&queue.stacks, &self.root);
@@ -75,11 +75,11 @@ impl Session {
             .extend(self.windows.sources.iter().cloned().map(|source| {
                 let off = options.intervals_only.then_some(SourceState::Off);
                 let state = off.unwrap_or(source.state.clone());
-                Source { state, ..source }
+                EventSource { state, ..source }
             }));
-        trace.sources.push(Source {
+        trace.sources.push(EventSource {
             events: trace.intervals.len() as u64,
-            ..Source::new("intervals", SourceState::Used)
+            ..EventSource::new("intervals", SourceState::Used)
         });
         trace.sources.extend(interval_sources);
         trace
@@ -96,25 +96,25 @@ impl Session {
             }
         }
         if is_in_host_pid_namespace(&self.root) == Some(false) {
-            outside::separate_outside(&mut trace);
+            pid_namespace::separate_outside(&mut trace);
         }
         trace
     }
 }
 
 /// Returns the counters' source: used if any of them counted, else with the first one's state.
-fn source_of_counters(counters: &[Counter], off: bool) -> Source {
+fn source_of_counters(counters: &[Counter], off: bool) -> EventSource {
     let mut states = counters.iter().map(|counter| counter.state.clone());
     let state = match off {
         true => SourceState::Off,
         false if states.clone().any(|state| state == SourceState::Used) => SourceState::Used,
         false => states.next().unwrap_or(SourceState::Off),
     };
-    Source::new(Collection::Counters.name(), state)
+    EventSource::new(Collection::Counters.name(), state)
 }
 
 /// Returns a note if fewer samples were allowed than requested.
-fn note_of_rate(options: &Options, allowed: u64) -> Option<String> {
+fn note_of_rate(options: &CollectOptions, allowed: u64) -> Option<String> {
     (!options.intervals_only && allowed < options.rate).then(|| {
         format!(
             "The kernel allowed at most {allowed} samples per second and CPU; {} were requested. It lowers \
@@ -188,10 +188,10 @@ fn stacks(queue: &Queue, named: &Named) -> Vec<Stack> {
         .collect()
 }
 
-fn samples(counted: &HashMap<(u32, u32, u32, Mode), u64>) -> Vec<Sample> {
-    let mut samples: Vec<Sample> = counted
+fn samples(counted: &HashMap<(u32, u32, u32, CpuMode), u64>) -> Vec<StackSample> {
+    let mut samples: Vec<StackSample> = counted
         .iter()
-        .map(|((process, tid, stack, mode), count)| Sample {
+        .map(|((process, tid, stack, mode), count)| StackSample {
             process: *process,
             tid: *tid,
             stack: *stack,
@@ -204,7 +204,7 @@ fn samples(counted: &HashMap<(u32, u32, u32, Mode), u64>) -> Vec<Sample> {
 }
 
 #[allow(clippy::cast_possible_truncation)]
-fn scaled(mut samples: Vec<Sample>, on_nanos: u64, nanos: u64) -> Vec<Sample> {
+fn scaled(mut samples: Vec<StackSample>, on_nanos: u64, nanos: u64) -> Vec<StackSample> {
     let factor = nanos as f64 / on_nanos.clamp(1, nanos.max(1)) as f64;
     for sample in &mut samples {
         sample.count = (sample.count as f64 * factor).round() as u64;
@@ -212,7 +212,7 @@ fn scaled(mut samples: Vec<Sample>, on_nanos: u64, nanos: u64) -> Vec<Sample> {
     samples
 }
 
-fn note_share(sources: &mut [Source], on_nanos: u64, nanos: u64) {
+fn note_share(sources: &mut [EventSource], on_nanos: u64, nanos: u64) {
     let faults = sources.iter_mut().find(|s| s.name == "page faults");
     if let Some(faults) = faults.filter(|s| s.state == SourceState::Used) {
         faults.share_of_time = Some((on_nanos as f64 / nanos.max(1) as f64).min(1.0));

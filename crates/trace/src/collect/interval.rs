@@ -7,11 +7,11 @@ use hugeleaf_host::{Fact, Host, Root, read_memory_facts};
 use hugeleaf_sys::{Kernel, ticks_per_second};
 use hugeleaf_units::PageSize;
 
-use crate::model::{Held, Interval, MemoryCounter, Pressure, SizeCount, Source, SourceState};
-use crate::tables::measured::Collection;
+use crate::model::{PageSizeUsage, Interval, MemoryCounter, Pressure, SizeCount, EventSource, SourceState};
+use crate::tables::collections::Collection;
 
 #[derive(Debug, Clone, Default)]
-pub struct Counts {
+pub struct IntervalCounters {
     /// The line `cpu` of `/proc/stat`, in clock ticks, in the order of the file.
     cpu: Vec<u64>,
     /// `ctxt`, `processes`, `procs_running`, `procs_blocked`.
@@ -23,15 +23,15 @@ pub struct Counts {
     pressure: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-impl Counts {
+impl IntervalCounters {
     /// Returns the growth of a counter of `/proc/vmstat`.
-    fn grown(&self, last: &Counts, name: &str) -> u64 {
-        let of = |counts: &Counts| counts.vmstat.get(name).copied().unwrap_or(0);
+    fn grown(&self, last: &IntervalCounters, name: &str) -> u64 {
+        let of = |counts: &IntervalCounters| counts.vmstat.get(name).copied().unwrap_or(0);
         of(self).saturating_sub(of(last))
     }
 
     /// Returns the growth of the counters of THP sizes; 0 for a new counter.
-    fn grown_by_size(&self, last: &Counts) -> impl Iterator<Item = (u64, &str, u64)> {
+    fn grown_by_size(&self, last: &IntervalCounters) -> impl Iterator<Item = (u64, &str, u64)> {
         self.by_size.iter().map(|(key, value)| {
             let before = last.by_size.get(key).unwrap_or(value);
             (key.0, key.1.as_str(), value.saturating_sub(*before))
@@ -45,7 +45,7 @@ pub struct Intervals {
     base: PageSize,
     pmd: Option<PageSize>,
     sizes: Vec<(u64, String)>,
-    last: Counts,
+    last: IntervalCounters,
     counters: Vec<MemoryCounter>,
 }
 
@@ -92,7 +92,7 @@ impl Intervals {
             base: host.base_page,
             pmd: host.pmd_page.get(),
             sizes,
-            last: Counts::default(),
+            last: IntervalCounters::default(),
             counters: Vec::new(),
         };
         intervals.last = intervals.read();
@@ -101,7 +101,7 @@ impl Intervals {
 
     /// Returns the files behind intervals as sources of their own, because unread values are zero in an
     /// interval.
-    pub fn sources(&self) -> Vec<Source> {
+    pub fn sources(&self) -> Vec<EventSource> {
         let source = |what: Collection, file: &str, was_read: bool| {
             let state = match (was_read, self.root.read(file)) {
                 (true, _) => SourceState::Used,
@@ -109,7 +109,7 @@ impl Intervals {
                 (_, Fact::Absent) => SourceState::not_here(format!("there is no {file}")),
                 (_, Fact::Unreadable(error)) => SourceState::not_here(error.to_string()),
             };
-            Source::new(what.name(), state)
+            EventSource::new(what.name(), state)
         };
         vec![
             source(Collection::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
@@ -121,7 +121,7 @@ impl Intervals {
         ]
     }
 
-    fn read(&self) -> Counts {
+    fn read(&self) -> IntervalCounters {
         let text = |path: &str| self.root.read(path).known().cloned().unwrap_or_default();
         let (cpu, others) = parse_stat(&text("proc/stat"));
         let mut pressure = BTreeMap::new();
@@ -138,7 +138,7 @@ impl Intervals {
                 }
             }
         }
-        Counts {
+        IntervalCounters {
             cpu,
             others,
             vmstat: parse_vmstat(&text("proc/vmstat")),
@@ -160,7 +160,7 @@ impl Intervals {
         interval
     }
 
-    fn count(&mut self, now: &Counts) {
+    fn count(&mut self, now: &IntervalCounters) {
         let mut grown: Vec<(Option<u64>, String, u64)> = Vec::new();
         for (name, value) in now
             .vmstat
@@ -198,8 +198,8 @@ impl Intervals {
     }
 }
 
-pub fn held(held: &hugeleaf_host::PageUsage) -> Held {
-    Held {
+pub fn held(held: &hugeleaf_host::PageUsage) -> PageSizeUsage {
+    PageSizeUsage {
         page_bytes: held.size.bytes().get(),
         kind: held.kind.name().to_owned(),
         bytes: held.bytes.get(),
@@ -207,8 +207,8 @@ pub fn held(held: &hugeleaf_host::PageUsage) -> Held {
 }
 
 fn between(
-    last: &Counts,
-    now: &Counts,
+    last: &IntervalCounters,
+    now: &IntervalCounters,
     seconds: f64,
     base: PageSize,
     pmd: Option<PageSize>,
@@ -217,14 +217,14 @@ fn between(
         let sum: u64 = places
             .iter()
             .map(|at| {
-                let of = |counts: &Counts| counts.cpu.get(*at).copied().unwrap_or(0);
+                let of = |counts: &IntervalCounters| counts.cpu.get(*at).copied().unwrap_or(0);
                 of(now).saturating_sub(of(last))
             })
             .sum();
         sum as f64 / ticks_per_second().max(1) as f64
     };
     let grown = |name: &str| now.grown(last, name);
-    let other = |counts: &Counts, name: &str| counts.others.get(name).copied().unwrap_or(0);
+    let other = |counts: &IntervalCounters, name: &str| counts.others.get(name).copied().unwrap_or(0);
     let faults_by_size = faults_by_size(last, now, base, pmd, grown("pgfault"));
     Interval {
         seconds,
@@ -252,8 +252,8 @@ fn between(
 
 /// Returns faults on huge pages from the counters of each size, and the rest as faults on base pages.
 fn faults_by_size(
-    last: &Counts,
-    now: &Counts,
+    last: &IntervalCounters,
+    now: &IntervalCounters,
     base: PageSize,
     pmd: Option<PageSize>,
     all: u64,
@@ -277,12 +277,12 @@ fn faults_by_size(
         .collect()
 }
 
-fn pressure(last: &Counts, now: &Counts, seconds: f64) -> Option<Pressure> {
+fn pressure(last: &IntervalCounters, now: &IntervalCounters, seconds: f64) -> Option<Pressure> {
     if now.pressure.is_empty() {
         return None;
     }
     let share = |resource, key| {
-        let of = |counts: &Counts| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
+        let of = |counts: &IntervalCounters| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
         let micros = of(now).saturating_sub(of(last)) as f64;
         (micros / (seconds.max(1e-6) * 1e6)).clamp(0.0, 1.0)
     };
@@ -341,15 +341,15 @@ mod tests {
     use hugeleaf_units::Bytes;
     use proptest::prelude::*;
 
-    fn counts(cpu: &[u64], vmstat: &str, sizes: &[(u64, &str, u64)]) -> Counts {
-        Counts {
+    fn counts(cpu: &[u64], vmstat: &str, sizes: &[(u64, &str, u64)]) -> IntervalCounters {
+        IntervalCounters {
             cpu: cpu.to_vec(),
             vmstat: parse_vmstat(vmstat),
             by_size: sizes
                 .iter()
                 .map(|(size, name, value)| ((*size, (*name).to_owned()), *value))
                 .collect(),
-            ..Counts::default()
+            ..IntervalCounters::default()
         }
     }
 
@@ -421,7 +421,7 @@ mod tests {
             base: PageSize::new(Bytes::from_kib(4)).unwrap(),
             pmd: None,
             sizes: Vec::new(),
-            last: Counts::default(),
+            last: IntervalCounters::default(),
             counters: Vec::new(),
         };
         intervals.last = intervals.read();

@@ -21,12 +21,12 @@ pub struct Waits {
     pub unsampled: u64,
     /// By (process, thread).
     pub by_thread: HashMap<(u32, u32), LockTotals>,
-    pub events: VecDeque<Event>,
+    pub events: VecDeque<LockRecord>,
     pub events_seen: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct LockRecord {
     pub who: Who,
     pub what: LockAction,
     /// Duration of the wait, at its end.
@@ -37,7 +37,7 @@ pub struct Event {
 
 /// A sampled stack, and the number of waits that it represents.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct SampledStack {
     stack: u32,
     stands_for: u64,
 }
@@ -45,7 +45,7 @@ struct Taken {
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     since: u64,
-    taken: Option<Taken>,
+    taken: Option<SampledStack>,
     kind: LockKind,
 }
 
@@ -55,7 +55,7 @@ pub struct Locks {
     /// By (thread, address); the idle threads share one ID and are distinguished by CPU.
     waiting: HashMap<(u32, u32, u64), Waiting>,
     /// Stacks of waits not yet seen: the two events of a wait come in either order.
-    taken: HashMap<(u32, u32, u64), Taken>,
+    taken: HashMap<(u32, u32, u64), SampledStack>,
     with_events: usize,
 }
 
@@ -116,7 +116,7 @@ impl Locks {
     /// Records the stack of a beginning wait, and the number of waits that it represents.
     pub fn record_stack(&mut self, who: Who, address: u64, stack: u32, stands_for: u64) {
         let stands_for = stands_for.max(1);
-        let taken = Taken { stack, stands_for };
+        let taken = SampledStack { stack, stands_for };
         let Some(waiting) = self.waiting.get_mut(&who.key(address)) else {
             self.taken.insert(who.key(address), taken);
             return;
@@ -183,7 +183,7 @@ impl Locks {
         if waits.events.len() >= EVENTS_A_LOCK {
             waits.events.pop_front();
         }
-        waits.events.push_back(Event {
+        waits.events.push_back(LockRecord {
             who,
             what,
             waited,

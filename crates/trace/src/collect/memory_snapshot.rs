@@ -8,8 +8,8 @@ use hugeleaf_host::{
 use hugeleaf_sys::Kernel;
 
 use super::interval::held;
-use crate::model::{MemoryState, PoolState, ProcessMemory, SegmentMemory, Source, SourceState};
-use crate::tables::measured::Collection;
+use crate::model::{MemoryState, PoolState, ProcessMemory, SegmentMemory, EventSource, SourceState};
+use crate::tables::collections::Collection;
 
 /// Maximum number of target processes with segments: walking page tables takes time.
 const LOOKED_AT: usize = 64;
@@ -41,7 +41,7 @@ pub fn read(root: &Root, kernel: &Kernel, target: Option<&[u32]>) -> Option<Memo
     Some(state)
 }
 
-pub fn source(read: Option<&MemoryState>) -> Source {
+pub fn source(read: Option<&MemoryState>) -> EventSource {
     let state = match read {
         Some(_) => SourceState::Used,
         None => SourceState::refused(
@@ -49,7 +49,7 @@ pub fn source(read: Option<&MemoryState>) -> Source {
             "run hugeleaf status, which names the file",
         ),
     };
-    Source::new(Collection::Memory.name(), state)
+    EventSource::new(Collection::Memory.name(), state)
 }
 
 fn pools(host: &Host) -> Vec<PoolState> {
@@ -95,12 +95,12 @@ fn of_segment(segment: &Segment) -> SegmentMemory {
         name: segment.name.clone(),
         resident_bytes: segment.resident.get(),
         locked_bytes: segment.locked.get(),
-        asked: asked(&segment.request),
+        asked: format_request(&segment.request),
         by_page_size: segment.by_page_size.iter().map(held).collect(),
     }
 }
 
-fn asked(asked: &MappingRequest) -> String {
+fn format_request(asked: &MappingRequest) -> String {
     match (asked.hugetlb, asked.advised) {
         (Some(size), _) => format!("hugetlb {size}"),
         (None, ThpAdvice::Huge) => "advised huge".to_owned(),

@@ -13,7 +13,7 @@ use hugeleaf_units::Bytes;
 
 use super::record::ProcessRecord;
 use super::stacks::{Frame, Stacks, contexts};
-use crate::model::{Process, Thread};
+use crate::model::{TracedProcess, Thread};
 
 #[derive(Debug, Clone)]
 struct Code {
@@ -42,7 +42,7 @@ const LONGEST_COMMAND: Bytes = Bytes(2 << 10);
 #[derive(Debug)]
 pub struct ProcessTable {
     root: Root,
-    all: Vec<Process>,
+    all: Vec<TracedProcess>,
     now: HashMap<u32, u32>,
     maps: HashMap<u32, Map>,
     threads: HashMap<(u32, u32), String>,
@@ -101,10 +101,10 @@ impl ProcessTable {
         if let Some(place) = self.now.get(&pid) {
             return *place;
         }
-        let mut process = Process {
+        let mut process = TracedProcess {
             pid,
             in_target: self.everybody,
-            ..Process::default()
+            ..TracedProcess::default()
         };
         match pid {
             0 => {
@@ -124,7 +124,7 @@ impl ProcessTable {
         self.add(process)
     }
 
-    fn add(&mut self, process: Process) -> u32 {
+    fn add(&mut self, process: TracedProcess) -> u32 {
         let place = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
         self.now.insert(process.pid, place);
         self.all.push(process);
@@ -132,7 +132,7 @@ impl ProcessTable {
     }
 
     /// Reads a process from `/proc`; a process that is gone has its PID as name.
-    fn read(&self, process: &mut Process) {
+    fn read(&self, process: &mut TracedProcess) {
         let pid = process.pid;
         match self
             .root
@@ -178,7 +178,7 @@ impl ProcessTable {
         }
         let from = self.find(parent);
         let from = self.all[from as usize].clone();
-        let process = Process {
+        let process = TracedProcess {
             pid,
             parent,
             name: from.name,
@@ -187,7 +187,7 @@ impl ProcessTable {
             // Kernel threads are created by kthreadd.
             kernel_thread: from.kernel_thread,
             started_seconds: Some(self.seconds(nanos)),
-            ..Process::default()
+            ..TracedProcess::default()
         };
         let map = self.map_of(parent, nanos);
         self.add(process);
@@ -205,9 +205,9 @@ impl ProcessTable {
         }
         if exec {
             self.maps.remove(&pid);
-            let mut now = Process {
+            let mut now = TracedProcess {
                 pid,
-                ..Process::default()
+                ..TracedProcess::default()
             };
             self.read(&mut now);
             // If `/proc` has another name, the process has changed since, and the record is right.
@@ -306,12 +306,12 @@ impl ProcessTable {
         pids
     }
 
-    pub fn process(&mut self, place: u32) -> &mut Process {
+    pub fn process(&mut self, place: u32) -> &mut TracedProcess {
         &mut self.all[place as usize]
     }
 
     /// Returns all processes, each with its threads in `seen`.
-    pub fn finish(mut self, seen: impl IntoIterator<Item = (u32, u32)>) -> Vec<Process> {
+    pub fn finish(mut self, seen: impl IntoIterator<Item = (u32, u32)>) -> Vec<TracedProcess> {
         for (place, tid) in seen {
             let Some(process) = self.all.get_mut(place as usize) else {
                 continue;

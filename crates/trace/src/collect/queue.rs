@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use super::events::{MEMORY, OpenEvents, Role};
+use super::events::{MEMORY, OpenEvents, EventRole};
 use super::locks::{Locks, Who};
 use super::processes::ProcessTable;
 use super::record::{ProcessRecord, Record, SampleHead, parse};
 use super::stacks::Stacks;
-use crate::model::{Mode, Source};
+use crate::model::{CpuMode, EventSource};
 
 type Ids = (u32, u32, u32);
 
@@ -66,20 +66,20 @@ pub struct Queue {
     pub processes: ProcessTable,
     pub locks: Locks,
     /// CPU samples: (process, thread, stack, mode).
-    pub samples: HashMap<(u32, u32, u32, Mode), u64>,
-    pub faults: HashMap<(u32, u32, u32, Mode), u64>,
+    pub samples: HashMap<(u32, u32, u32, CpuMode), u64>,
+    pub faults: HashMap<(u32, u32, u32, CpuMode), u64>,
     pub memory: HashMap<MemoryKey, (u64, u64)>,
     /// Pending operations: (name in [`MEMORY`], thread) to time and stack.
     begun: HashMap<(&'static str, u32), (u64, Option<u32>)>,
     /// Calls that pin: (process, thread, call).
     pub pins: HashMap<(u32, u32, &'static str), Calls>,
     /// Sources of the numbers, with current counts and losses.
-    pub sources: Vec<Source>,
+    pub sources: Vec<EventSource>,
     until: u64,
 }
 
 impl Queue {
-    pub fn new(processes: ProcessTable, sources: Vec<Source>) -> Queue {
+    pub fn new(processes: ProcessTable, sources: Vec<EventSource>) -> Queue {
         let mut stacks = Stacks::default();
         Queue {
             waiting: Vec::new(),
@@ -110,7 +110,7 @@ impl Queue {
                     self.sources[*source].lost += count;
                     lost_locks |= roles
                         .values()
-                        .any(|(r, s)| s == source && matches!(r, Role::LockBegin(_)));
+                        .any(|(r, s)| s == source && matches!(r, EventRole::LockBegin(_)));
                     return;
                 }
                 self.take(record, roles);
@@ -122,14 +122,14 @@ impl Queue {
         }
     }
 
-    fn take(&mut self, record: Record<'_>, roles: &HashMap<u64, (Role, usize)>) {
+    fn take(&mut self, record: Record<'_>, roles: &HashMap<u64, (EventRole, usize)>) {
         let (nanos, what) = match record {
             Record::Sample { head, stack, raw } => {
                 let Some((role, source)) = roles.get(&head.id) else {
                     return;
                 };
                 // A wait counts as one event, with or without its stack.
-                if !matches!(role, Role::LockStack(_)) {
+                if !matches!(role, EventRole::LockStack(_)) {
                     self.sources[*source].events += 1;
                 }
                 match self.sampled(role, head, stack, raw) {
@@ -145,27 +145,27 @@ impl Queue {
 
     fn sampled(
         &mut self,
-        role: &Role,
+        role: &EventRole,
         head: SampleHead,
         stack: Vec<u64>,
         raw: &[u8],
     ) -> Option<QueuedEvent> {
         let who = (head.pid, head.tid, head.cpu);
         Some(match role {
-            Role::Cpu | Role::Fault => QueuedEvent::Sample {
+            EventRole::Cpu | EventRole::Fault => QueuedEvent::Sample {
                 head: Box::new(head),
                 stack: stack.into_boxed_slice(),
-                fault: matches!(role, Role::Fault),
+                fault: matches!(role, EventRole::Fault),
             },
-            Role::LockBegin(point) | Role::LockStack(point) | Role::LockEnd(point) => QueuedEvent::Lock {
+            EventRole::LockBegin(point) | EventRole::LockStack(point) | EventRole::LockEnd(point) => QueuedEvent::Lock {
                 who,
                 address: point.field("lock_addr", raw)?,
                 part: match role {
-                    Role::LockStack(_) => LockPart::Stack {
+                    EventRole::LockStack(_) => LockPart::Stack {
                         stack: self.stacks.kernel_stack(&stack),
                         stands_for: head.period,
                     },
-                    Role::LockEnd(_) => LockPart::End {
+                    EventRole::LockEnd(_) => LockPart::End {
                         result: point.signed("ret", raw)?,
                     },
                     _ => LockPart::Begin {
@@ -173,7 +173,7 @@ impl Queue {
                     },
                 },
             },
-            Role::Memory(which, point) => QueuedEvent::Memory {
+            EventRole::Memory(which, point) => QueuedEvent::Memory {
                 which: *which,
                 who,
                 result: MEMORY[*which].result.and_then(|field| {
@@ -182,7 +182,7 @@ impl Queue {
                 }),
                 stack: (!stack.is_empty()).then(|| self.stacks.kernel_stack(&stack)),
             },
-            Role::Direct(point) => {
+            EventRole::Direct(point) => {
                 // IOCB_WRITE (include/linux/fs.h).
                 const WRITE: u64 = 1 << 6;
                 let write = point.field("ki_flags", raw)? & WRITE != 0;
@@ -193,7 +193,7 @@ impl Queue {
                     failed: None,
                 }
             }
-            Role::Register(point) => {
+            EventRole::Register(point) => {
                 let result = point.field("ret", raw)?.cast_signed();
                 QueuedEvent::Pin {
                     call: register_name(point.field("opcode", raw)?)?,
@@ -268,9 +268,9 @@ impl Queue {
     fn sample(&mut self, head: &SampleHead, stack: &[u64], fault: bool) {
         // PERF_RECORD_MISC_KERNEL, _USER (linux/perf_event.h).
         let mode = match head.mode {
-            1 => Mode::Kernel,
-            2 => Mode::User,
-            _ => Mode::Other,
+            1 => CpuMode::Kernel,
+            2 => CpuMode::User,
+            _ => CpuMode::Other,
         };
         let place = self.processes.find(head.pid);
         let stack = self

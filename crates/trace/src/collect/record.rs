@@ -2,7 +2,7 @@
 //! panic on any input.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Shape {
+pub struct RecordFields {
     pub stack: bool,
     pub raw: bool,
 }
@@ -78,7 +78,7 @@ impl<'a> Front<'a> {
 const TRAILER: usize = 32;
 
 /// Parses a record with its header; `shape` returns the sample layout of an event.
-pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<Shape>) -> Option<Record<'a>> {
+pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<RecordFields>) -> Option<Record<'a>> {
     const LOST: u32 = 2;
     const COMM: u32 = 3;
     const EXIT: u32 = 4;
@@ -124,7 +124,7 @@ pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<Shape>) -> Optio
 fn parse_sample<'a>(
     mut front: Front<'a>,
     misc: u16,
-    shape: impl Fn(u64) -> Option<Shape>,
+    shape: impl Fn(u64) -> Option<RecordFields>,
 ) -> Option<Record<'a>> {
     const CPU_MODES: u16 = 7;
     let id = front.u64()?;
@@ -210,7 +210,7 @@ mod tests {
         body.extend([1, 2, 3, 4]);
         let bytes = record(9, 1, &body);
         let both = |_| {
-            Some(Shape {
+            Some(RecordFields {
                 stack: true,
                 raw: true,
             })
@@ -262,8 +262,8 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(kind in 0u32..16, misc: u16, body in proptest::collection::vec(any::<u8>(), 0..200), stack: bool, raw: bool) {
-            let _ = parse(&record(kind, misc, &body), |_| Some(Shape { stack, raw }));
-            let _ = parse(&body, |_| Some(Shape { stack, raw }));
+            let _ = parse(&record(kind, misc, &body), |_| Some(RecordFields { stack, raw }));
+            let _ = parse(&body, |_| Some(RecordFields { stack, raw }));
         }
     }
 }

@@ -16,11 +16,11 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use super::events::state_of;
 use super::processes::ProcessTable;
-use super::record::{Record, SampleHead, Shape, parse};
-use super::refusal::Guards;
+use super::record::{Record, SampleHead, RecordFields, parse};
+use super::permissions::Guards;
 use super::tracepoint::{Tracefs, Tracepoint};
-use crate::model::{MemoryEvent, Pin, Source, SourceState};
-use crate::tables::measured::Collection;
+use crate::model::{MemoryEvent, Pin, EventSource, SourceState};
+use crate::tables::collections::Collection;
 
 /// Duration of a window.
 pub const OPEN: Duration = Duration::from_millis(100);
@@ -47,14 +47,14 @@ const FLUSHES_A_SECOND: u64 = 997;
 const ROOM: Bytes = Bytes::from_kib(512);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum TracepointRole {
     Enter(usize),
     Failed(usize),
     Flush,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct CallStats {
     calls: u64,
     bytes: u64,
     failed: u64,
@@ -72,7 +72,7 @@ struct Call {
 struct OpenWindow {
     since: u64,
     rings: Vec<PerfRing>,
-    roles: HashMap<u64, Role>,
+    roles: HashMap<u64, TracepointRole>,
     events: Vec<PerfEvent>,
     calls: u64,
 }
@@ -87,13 +87,13 @@ pub struct Windows {
     /// Time of the next window, in seconds.
     next: f64,
     closing: Vec<std::thread::JoinHandle<()>>,
-    seen: BTreeMap<(u32, u32, usize), Seen>,
+    seen: BTreeMap<(u32, u32, usize), CallStats>,
     flushes: BTreeMap<String, u64>,
     open_nanos: u64,
     /// True if on during the whole trace.
     always: bool,
     /// `memory locking calls` and `tlb flushes`.
-    pub sources: [Source; 2],
+    pub sources: [EventSource; 2],
 }
 
 impl Windows {
@@ -123,7 +123,7 @@ impl Windows {
                     SourceState::not_here(format!("this kernel has no tracepoint {what}"))
                 }
             };
-            Source::new(of.name(), state)
+            EventSource::new(of.name(), state)
         };
         let calls_at = "syscalls:sys_enter_mlock";
         let sources = [
@@ -220,15 +220,15 @@ impl Windows {
             Ok::<(), SysError>(())
         };
         for (at, call) in self.calls.iter().enumerate() {
-            add(&call.enter, PerfSampling::Each, None, Role::Enter(at))?;
+            add(&call.enter, PerfSampling::Each, None, TracepointRole::Enter(at))?;
             if let Some(exit) = &call.exit {
                 let failed = Some("ret < 0");
-                add(exit, PerfSampling::Each, failed, Role::Failed(at))?;
+                add(exit, PerfSampling::Each, failed, TracepointRole::Failed(at))?;
             }
         }
         if let Some(flush) = &self.flush {
             let some = PerfSampling::Frequency(FLUSHES_A_SECOND);
-            add(flush, some, None, Role::Flush)?;
+            add(flush, some, None, TracepointRole::Flush)?;
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ impl Windows {
         };
         let roles = &on.roles;
         let shape = |id| {
-            roles.contains_key(&id).then_some(Shape {
+            roles.contains_key(&id).then_some(RecordFields {
                 stack: false,
                 raw: true,
             })
@@ -253,7 +253,7 @@ impl Windows {
                     found.extend(role.map(|role| (role, head, raw.to_vec())));
                 }
                 Some(Record::Lost { id, count }) => {
-                    let flush = roles.get(&id) == Some(&Role::Flush);
+                    let flush = roles.get(&id) == Some(&TracepointRole::Flush);
                     self.sources[usize::from(flush)].lost += count;
                 }
                 _ => {}
@@ -264,8 +264,8 @@ impl Windows {
         }
     }
 
-    fn take(&mut self, role: Role, head: SampleHead, raw: &[u8], processes: &mut ProcessTable) {
-        let (Role::Enter(at) | Role::Failed(at)) = role else {
+    fn take(&mut self, role: TracepointRole, head: SampleHead, raw: &[u8], processes: &mut ProcessTable) {
+        let (TracepointRole::Enter(at) | TracepointRole::Failed(at)) = role else {
             let name = self.flush.as_ref().and_then(|point| {
                 let reason = point.signed("reason", raw)?;
                 Some(point.name_of(i64::from(reason)))
@@ -281,7 +281,7 @@ impl Windows {
         }
         let key = (processes.find(head.pid), head.tid, at);
         let seen = self.seen.entry(key).or_default();
-        if role == Role::Failed(at) {
+        if role == TracepointRole::Failed(at) {
             seen.failed += 1;
             return;
         }

@@ -2,7 +2,7 @@
 //! sum; then any subset does.
 
 use crate::model::{
-    Held, Interval, Lock, LockTotals, MemoryState, Process, ProcessMemory, SizeCount, Trace,
+    PageSizeUsage, Interval, Lock, LockTotals, MemoryState, TracedProcess, ProcessMemory, SizeCount, Trace,
 };
 
 /// Upper bound of all counts, times and bytes together. A day's trace of a host with 12 TiB reaches
@@ -12,10 +12,10 @@ const MOST: u128 = i64::MAX as u128;
 /// Checks that any sum of counts of this trace fits 64 bits.
 pub(super) fn check(trace: &Trace) -> Result<(), String> {
     let sum = of_parts(trace)
-        + of(trace.intervals.iter(), interval)
-        + of(trace.processes.iter(), process)
-        + of(trace.locks.iter(), lock)
-        + of(
+        + sum_by(trace.intervals.iter(), interval)
+        + sum_by(trace.processes.iter(), process)
+        + sum_by(trace.locks.iter(), lock)
+        + sum_by(
             [&trace.memory_before, &trace.memory_after]
                 .into_iter()
                 .flatten(),
@@ -27,7 +27,7 @@ pub(super) fn check(trace: &Trace) -> Result<(), String> {
     }
 }
 
-fn of<'a, T: 'a>(all: impl Iterator<Item = &'a T>, each: impl Fn(&T) -> u128) -> u128 {
+fn sum_by<'a, T: 'a>(all: impl Iterator<Item = &'a T>, each: impl Fn(&T) -> u128) -> u128 {
     all.map(each).sum()
 }
 
@@ -47,20 +47,20 @@ fn pages(count: u64, page_bytes: u64) -> u128 {
 
 fn of_parts(trace: &Trace) -> u128 {
     let base = trace.host.base_page_bytes;
-    of(trace.sources.iter(), |s| add(&[s.events, s.lost]))
-        + of(trace.samples.iter().chain(&trace.faults), |s| {
+    sum_by(trace.sources.iter(), |s| add(&[s.events, s.lost]))
+        + sum_by(trace.samples.iter().chain(&trace.faults), |s| {
             u128::from(s.count)
         })
         + totals(&trace.other_locks)
         + u128::from(trace.other_locks_count)
-        + of(trace.memory_events.iter(), |e| {
+        + sum_by(trace.memory_events.iter(), |e| {
             add(&[e.count]) + add_known(&[e.nanos]) + pages(e.pages.unwrap_or(0), base)
         })
-        + of(trace.memory_counters.iter(), |c| {
+        + sum_by(trace.memory_counters.iter(), |c| {
             let page = c.page_bytes.unwrap_or(1);
-            pages(c.total, page) + of(c.by_interval.iter(), |n| pages(*n, page))
+            pages(c.total, page) + sum_by(c.by_interval.iter(), |n| pages(*n, page))
         })
-        + of(trace.pins.iter(), |p| {
+        + sum_by(trace.pins.iter(), |p| {
             add(&[p.calls]) + add_known(&[p.bytes, p.failed])
         })
 }
@@ -92,20 +92,20 @@ fn interval(i: &Interval) -> u128 {
     ];
     let by_size = |s: &SizeCount| pages(s.count, s.page_bytes);
     add(&counts)
-        + of(i.faults_by_size.iter(), by_size)
+        + sum_by(i.faults_by_size.iter(), by_size)
         + held(&i.host_by_size)
         + add_known(&[i.page_tables_bytes])
         + target
 }
 
-fn process(process: &Process) -> u128 {
+fn process(process: &TracedProcess) -> u128 {
     let known = [
         process.faults_minor,
         process.faults_major,
         process.direct_files,
     ];
     add_known(&known)
-        + of(process.threads.iter().filter_map(|t| t.io.as_ref()), |io| {
+        + sum_by(process.threads.iter().filter_map(|t| t.io.as_ref()), |io| {
             add(&[
                 io.read_calls,
                 io.write_calls,
@@ -124,24 +124,24 @@ fn totals(totals: &LockTotals) -> u128 {
 fn lock(lock: &Lock) -> u128 {
     totals(&lock.totals)
         + add(&[lock.failed, lock.events_left_out])
-        + of(lock.by_caller.iter(), |c| totals(&c.totals))
-        + of(lock.by_thread.iter(), |t| totals(&t.totals))
-        + of(lock.events.iter(), |e| u128::from(e.waited_nanos))
+        + sum_by(lock.by_caller.iter(), |c| totals(&c.totals))
+        + sum_by(lock.by_thread.iter(), |t| totals(&t.totals))
+        + sum_by(lock.events.iter(), |e| u128::from(e.waited_nanos))
 }
 
-fn held(all: &[Held]) -> u128 {
-    of(all.iter(), |h| u128::from(h.bytes))
+fn held(all: &[PageSizeUsage]) -> u128 {
+    sum_by(all.iter(), |h| u128::from(h.bytes))
 }
 
 fn state(state: &MemoryState) -> u128 {
     held(&state.by_page_size)
         + add_known(&[state.page_tables_bytes])
-        + of(state.pools.iter(), |p| {
+        + sum_by(state.pools.iter(), |p| {
             pages(p.total, p.page_bytes)
                 + pages(p.free, p.page_bytes)
                 + pages(p.reserved, p.page_bytes)
         })
-        + of(state.processes.iter(), memory)
+        + sum_by(state.processes.iter(), memory)
 }
 
 fn memory(process: &ProcessMemory) -> u128 {
@@ -153,7 +153,7 @@ fn memory(process: &ProcessMemory) -> u128 {
     ];
     add(&counts)
         + held(process.by_page_size.as_deref().unwrap_or_default())
-        + of(process.segments.iter(), |s| {
+        + sum_by(process.segments.iter(), |s| {
             add(&[s.resident_bytes, s.locked_bytes]) + held(&s.by_page_size)
         })
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::model::{
-    Interval, Lock, LockCaller, MemoryCounter, MemoryState, Mode, PoolState, Process, Sample,
+    Interval, Lock, LockCaller, MemoryCounter, MemoryState, CpuMode, PoolState, TracedProcess, StackSample,
     Stack, Symbol,
 };
 
@@ -13,21 +13,21 @@ fn trace() -> Trace {
         schema: SCHEMA,
         tool_version: "0.1.0".into(),
         seconds: 1.5,
-        processes: vec![Process {
+        processes: vec![TracedProcess {
             pid: 7,
             name: "seven".into(),
-            ..Process::default()
+            ..TracedProcess::default()
         }],
         symbols: vec![Symbol {
             name: "main".into(),
             ..Symbol::default()
         }],
         stacks: vec![Stack { frames: vec![0] }],
-        samples: vec![Sample {
+        samples: vec![StackSample {
             process: 0,
             tid: 7,
             stack: 0,
-            mode: Mode::Kernel,
+            mode: CpuMode::Kernel,
             count: 3,
         }],
         locks: vec![Lock {

@@ -28,7 +28,7 @@ impl CpuTime {
         (self.user > 0.0).then(|| self.system / self.user)
     }
 
-    pub const fn of(interval: &Interval) -> CpuTime {
+    pub const fn from_interval(interval: &Interval) -> CpuTime {
         CpuTime {
             user: interval.user_seconds,
             system: interval.system_seconds,
@@ -50,7 +50,7 @@ impl CpuTime {
 }
 
 pub fn host_cpu(trace: &Trace) -> CpuTime {
-    let each = trace.intervals.iter().map(CpuTime::of);
+    let each = trace.intervals.iter().map(CpuTime::from_interval);
     each.fold(CpuTime::default(), CpuTime::add)
 }
 
@@ -114,7 +114,7 @@ pub fn held_in_place(trace: &Trace) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Process, TargetInterval, TracedTarget};
+    use crate::model::{TracedProcess, TargetInterval, TracedTarget};
 
     #[test]
     fn sums_and_the_larger_of_two_lower_bounds() {
@@ -143,11 +143,11 @@ mod tests {
         assert_eq!(target_cpu(&trace), Some(host));
         trace.target = Some(TracedTarget::default());
         assert_eq!(target_cpu(&trace).unwrap().user, 0.5);
-        trace.processes = vec![Process {
+        trace.processes = vec![TracedProcess {
             in_target: true,
             user_seconds: Some(4.0),
             system_seconds: Some(0.0),
-            ..Process::default()
+            ..TracedProcess::default()
         }];
         assert_eq!(target_cpu(&trace).unwrap().user, 4.0);
         assert_eq!(CpuTime::default().share(0.0), None);

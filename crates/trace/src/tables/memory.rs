@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::model::{Held, MemoryState, SegmentMemory, Trace};
+use crate::model::{PageSizeUsage, MemoryState, SegmentMemory, Trace};
 
 /// A page size with its memory. `None` if that state was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,9 +37,9 @@ pub struct SegmentRow<'a> {
 pub fn sizes(trace: &Trace, whose: MemoryScope) -> Vec<SizeRow> {
     let before = trace.memory_before.as_ref().and_then(|m| held(m, whose));
     let after = trace.memory_after.as_ref().and_then(|m| held(m, whose));
-    let bytes = |held: &Option<Vec<Held>>, of: &Held| {
+    let bytes = |held: &Option<Vec<PageSizeUsage>>, of: &PageSizeUsage| {
         let held = held.as_ref()?;
-        let same = |h: &&Held| h.page_bytes == of.page_bytes && h.kind == of.kind;
+        let same = |h: &&PageSizeUsage| h.page_bytes == of.page_bytes && h.kind == of.kind;
         Some(held.iter().find(same).map_or(0, |h| h.bytes))
     };
     let mut rows: Vec<SizeRow> = Vec::new();
@@ -65,13 +65,13 @@ fn rank(kind: &str) -> usize {
 }
 
 /// Returns memory by page size at one time; `None` if unknown.
-pub fn held(state: &MemoryState, whose: MemoryScope) -> Option<Vec<Held>> {
+pub fn held(state: &MemoryState, whose: MemoryScope) -> Option<Vec<PageSizeUsage>> {
     if whose == MemoryScope::Host {
         return (!state.by_page_size.is_empty()).then(|| state.by_page_size.clone());
     }
     let members = state.processes.iter().filter(|p| p.in_target);
     let tables = members.filter_map(|p| p.by_page_size.as_ref());
-    let mut sum: Option<Vec<Held>> = None;
+    let mut sum: Option<Vec<PageSizeUsage>> = None;
     for table in tables {
         let sum = sum.get_or_insert_default();
         table.iter().for_each(|held| add(sum, held));
@@ -79,20 +79,20 @@ pub fn held(state: &MemoryState, whose: MemoryScope) -> Option<Vec<Held>> {
     sum
 }
 
-fn add(table: &mut Vec<Held>, more: &Held) {
-    let same = |h: &&mut Held| h.page_bytes == more.page_bytes && h.kind == more.kind;
+fn add(table: &mut Vec<PageSizeUsage>, more: &PageSizeUsage) {
+    let same = |h: &&mut PageSizeUsage| h.page_bytes == more.page_bytes && h.kind == more.kind;
     match table.iter_mut().find(same) {
         Some(known) => known.bytes += more.bytes,
         None => table.push(more.clone()),
     }
 }
 
-pub fn total(table: &[Held]) -> u64 {
+pub fn total(table: &[PageSizeUsage]) -> u64 {
     table.iter().map(|h| h.bytes).sum()
 }
 
 /// Returns the share of memory on huge pages; `None` without memory.
-pub fn coverage(table: &[Held]) -> Option<f64> {
+pub fn coverage(table: &[PageSizeUsage]) -> Option<f64> {
     let large = table.iter().filter(|h| h.kind != "base");
     super::share(large.map(|h| h.bytes).sum(), total(table))
 }
@@ -121,16 +121,16 @@ mod tests {
     use super::*;
     use crate::model::ProcessMemory;
 
-    fn on(page_bytes: u64, kind: &str, bytes: u64) -> Held {
-        Held {
+    fn on(page_bytes: u64, kind: &str, bytes: u64) -> PageSizeUsage {
+        PageSizeUsage {
             page_bytes,
             kind: kind.to_owned(),
             bytes,
         }
     }
 
-    fn state(tables: &[Option<Vec<Held>>]) -> MemoryState {
-        let process = |table: &Option<Vec<Held>>| ProcessMemory {
+    fn state(tables: &[Option<Vec<PageSizeUsage>>]) -> MemoryState {
+        let process = |table: &Option<Vec<PageSizeUsage>>| ProcessMemory {
             in_target: true,
             by_page_size: table.clone(),
             ..ProcessMemory::default()

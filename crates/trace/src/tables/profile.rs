@@ -6,7 +6,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use super::Scope;
-use crate::model::{Mode, Sample, Symbol, Trace};
+use crate::model::{CpuMode, StackSample, Symbol, Trace};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Modes {
@@ -21,11 +21,11 @@ impl Modes {
         self.kernel + self.user + self.other
     }
 
-    fn add(&mut self, mode: Mode, count: u64) {
+    fn add(&mut self, mode: CpuMode, count: u64) {
         let field = match mode {
-            Mode::Kernel => &mut self.kernel,
-            Mode::User => &mut self.user,
-            Mode::Other => &mut self.other,
+            CpuMode::Kernel => &mut self.kernel,
+            CpuMode::User => &mut self.user,
+            CpuMode::Other => &mut self.other,
         };
         *field = field.saturating_add(count);
     }
@@ -44,7 +44,7 @@ impl Serialize for Modes {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct SampleCounts {
     pub busy: u64,
     pub idle: u64,
 }
@@ -98,19 +98,19 @@ pub struct Path {
     pub samples: u64,
 }
 
-fn is_idle(trace: &Trace, sample: &Sample) -> bool {
+fn is_idle(trace: &Trace, sample: &StackSample) -> bool {
     trace.processes[sample.process as usize].pid == 0
 }
 
-pub fn busy(trace: &Trace, of: Scope) -> impl Iterator<Item = &Sample> {
+pub fn busy(trace: &Trace, of: Scope) -> impl Iterator<Item = &StackSample> {
     trace.samples.iter().filter(move |sample| {
         let process = &trace.processes[sample.process as usize];
         process.pid != 0 && (of == Scope::Host || process.in_target || trace.target.is_none())
     })
 }
 
-pub fn counted(trace: &Trace) -> Counted {
-    let mut counted = Counted::default();
+pub fn counted(trace: &Trace) -> SampleCounts {
+    let mut counted = SampleCounts::default();
     for sample in &trace.samples {
         match is_idle(trace, sample) {
             true => counted.idle += sample.count,
@@ -265,24 +265,24 @@ mod tests {
         let mover = maker.process(10, "mover", true);
         let again = maker.process(11, "mover", true);
         let other = maker.process(20, "bash", false);
-        maker.sample(idle, 0, Mode::Kernel, &[kernel("pv_native_safe_halt")], 50);
+        maker.sample(idle, 0, CpuMode::Kernel, &[kernel("pv_native_safe_halt")], 50);
         let pin = [kernel("gup_fast"), kernel("pin_user_pages"), user("read")];
-        maker.sample(mover, 12, Mode::Kernel, &pin, 30);
+        maker.sample(mover, 12, CpuMode::Kernel, &pin, 30);
         maker.sample(
             again,
             11,
-            Mode::User,
+            CpuMode::User,
             &[user("sum"), user("sum"), user("main")],
             10,
         );
-        maker.sample(other, 20, Mode::Other, &[], 10);
+        maker.sample(other, 20, CpuMode::Other, &[], 10);
         maker.build()
     }
 
     #[test]
     fn idle_is_told_apart_and_processes_of_a_name_are_one_row() {
         let trace = trace();
-        assert_eq!(counted(&trace), Counted { busy: 50, idle: 50 });
+        assert_eq!(counted(&trace), SampleCounts { busy: 50, idle: 50 });
         let rows = by_process(&trace);
         assert_eq!((rows.len(), rows[0].name.as_str()), (2, "mover"));
         assert_eq!((rows[0].processes, rows[0].in_target), (2, true));
@@ -316,7 +316,7 @@ mod tests {
         for (pid, name) in [(7, "kworker/0:1"), (8, "kworker/u8:1-loop1")] {
             let place = maker.process(pid, name, false);
             maker.trace.processes[place as usize].kernel_thread = true;
-            maker.sample(place, pid, Mode::Kernel, &[], 1);
+            maker.sample(place, pid, CpuMode::Kernel, &[], 1);
         }
         let rows = by_process(&maker.build());
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Mode, Process, Sample, Stack, Symbol, Trace, TracedHost, TracedTarget};
+use crate::model::{CpuMode, TracedProcess, StackSample, Stack, Symbol, Trace, TracedHost, TracedTarget};
 
 pub(crate) fn kernel(name: &str) -> Symbol {
     Symbol {
@@ -46,11 +46,11 @@ impl Maker {
     }
 
     pub(crate) fn process(&mut self, pid: u32, name: &str, in_target: bool) -> u32 {
-        self.trace.processes.push(Process {
+        self.trace.processes.push(TracedProcess {
             pid,
             name: name.to_owned(),
             in_target,
-            ..Process::default()
+            ..TracedProcess::default()
         });
         u32::try_from(self.trace.processes.len() - 1).unwrap()
     }
@@ -74,12 +74,12 @@ impl Maker {
         &mut self,
         process: u32,
         tid: u32,
-        mode: Mode,
+        mode: CpuMode,
         symbols: &[Symbol],
         count: u64,
     ) {
         let stack = self.stack(symbols);
-        self.trace.samples.push(Sample {
+        self.trace.samples.push(StackSample {
             process,
             tid,
             stack,

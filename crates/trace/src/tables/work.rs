@@ -18,7 +18,7 @@ pub struct IoRow {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Work {
+pub struct IoTotals {
     pub read_calls: u64,
     pub write_calls: u64,
     pub read_bytes: u64,
@@ -29,7 +29,7 @@ pub struct Work {
     pub cpu_seconds_a_gigabyte: Option<f64>,
 }
 
-impl Work {
+impl IoTotals {
     pub const fn moved_bytes(&self) -> u64 {
         self.read_bytes.saturating_add(self.write_bytes)
     }
@@ -94,10 +94,10 @@ pub fn io_by_thread(trace: &Trace) -> Vec<IoRow> {
 }
 
 /// Returns the target's work; `None` if its I/O was not read.
-pub fn work(trace: &Trace) -> Option<Work> {
+pub fn work(trace: &Trace) -> Option<IoTotals> {
     let members = trace.processes.iter().filter(|p| p.in_target);
     let ios = members.flat_map(|p| p.threads.iter().filter_map(|t| t.io));
-    let mut sum: Option<Work> = None;
+    let mut sum: Option<IoTotals> = None;
     for io in ios {
         let sum = sum.get_or_insert_default();
         let (read, written) = moved(&io);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::model::Checked;
 
-struct Kind {
+struct FileSystemKind {
     name: &'static str,
     /// Resizing while mounted: `larger`, `both` or `no`.
     resize: &'static str,
@@ -18,26 +18,26 @@ struct Kind {
 
 /// resize2fs(8), mke2fs(8); xfs_growfs(8), mkfs.xfs(8); btrfs-filesystem(8); resize.f2fs(8). Folios: fs/xfs since 5.18, fs/ext4 since
 /// 6.16; undocumented for the others.
-const KINDS: &[Kind] = &[
-    Kind {
+const KINDS: &[FileSystemKind] = &[
+    FileSystemKind {
         name: "ext4",
         resize: "larger",
         journal_elsewhere: Some(true),
         large_folios_since: Some((6, 16)),
     },
-    Kind {
+    FileSystemKind {
         name: "xfs",
         resize: "larger",
         journal_elsewhere: Some(true),
         large_folios_since: Some((5, 18)),
     },
-    Kind {
+    FileSystemKind {
         name: "btrfs",
         resize: "both",
         journal_elsewhere: None,
         large_folios_since: None,
     },
-    Kind {
+    FileSystemKind {
         name: "f2fs",
         resize: "no",
         journal_elsewhere: None,

@@ -1,7 +1,7 @@
 //! The input and the result of a check.
 
 use hugeleaf_host::system::features::Features;
-use hugeleaf_host::system::programs::Running;
+use hugeleaf_host::system::programs::RunningProcess;
 use hugeleaf_host::{Fact, Host};
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::advice;
 /// A program of `data/programs.toml`, which documents the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Program {
+pub struct KnownProgram {
     pub names: Vec<String>,
     pub title: String,
     pub argument: Option<String>,
@@ -22,12 +22,12 @@ pub struct Program {
     #[serde(default)]
     pub pool: bool,
     #[serde(default)]
-    pub want: Vec<Want>,
+    pub want: Vec<ProgramSetting>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Want {
+pub struct ProgramSetting {
     pub setting: String,
     #[serde(default)]
     pub values: Vec<String>,
@@ -42,9 +42,9 @@ pub struct Want {
 
 /// A running program and its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
-    pub program: Program,
-    pub processes: Vec<Running>,
+pub struct RunningProgram {
+    pub program: KnownProgram,
+    pub processes: Vec<RunningProcess>,
 }
 
 hugeleaf_units::named! {
@@ -59,7 +59,7 @@ hugeleaf_units::named! {
 }
 
 hugeleaf_units::named! {
-    pub enum State {
+    pub enum CheckState {
         /// Set to a harmful value, or against the want of a program that runs here.
         Change = "change",
         Review = "look",
@@ -73,17 +73,17 @@ hugeleaf_units::named! {
 /// A demand on a setting, with its reason.
 #[derive(Debug, Clone)]
 pub(super) struct Demand {
-    pub wants: advice::Wanted,
+    pub wants: advice::AcceptedValues,
     /// The whole sentence: the defect or the demand, with the source.
     pub why: String,
     /// State of a row that does not meet the demand.
-    pub state: State,
+    pub state: CheckState,
     /// True for a general rule, which gives way to the wants of programs that run here.
     pub is_general: bool,
 }
 
 impl Demand {
-    pub fn own(wants: advice::Wanted, state: State, why: impl Into<String>) -> Demand {
+    pub fn own(wants: advice::AcceptedValues, state: CheckState, why: impl Into<String>) -> Demand {
         Demand {
             wants,
             why: why.into(),
@@ -92,7 +92,7 @@ impl Demand {
         }
     }
 
-    pub fn general(wants: advice::Wanted, state: State, why: impl Into<String>) -> Demand {
+    pub fn general(wants: advice::AcceptedValues, state: CheckState, why: impl Into<String>) -> Demand {
         Demand {
             is_general: true,
             ..Demand::own(wants, state, why)
@@ -102,7 +102,7 @@ impl Demand {
 
 /// The want of a running program for the setting of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Wanted {
+pub struct ProgramRequirement {
     pub program: String,
     /// As in `madvise or never`, `at least 511`.
     pub wants: String,
@@ -110,7 +110,7 @@ pub struct Wanted {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct CheckRow {
     /// The name of the row. It does not change between versions.
     pub id: &'static str,
     /// The area: `memory`, `disks`, `network`, `processors`, `limits`, `programs`.
@@ -118,25 +118,25 @@ pub struct Row {
     pub what: String,
     /// The value on this host, if any.
     pub value: Option<String>,
-    pub state: State,
+    pub state: CheckState,
     /// The advised value and the reason, in a sentence; `None` if the value is good.
     pub why: Option<String>,
     pub command: Option<String>,
     pub risk: Option<String>,
     /// The arm of a workload whose gain is the worth of the row: `thp:2M`, `hugetlb:2M`.
     pub arm: Option<String>,
-    pub wants: Vec<Wanted>,
+    pub wants: Vec<ProgramRequirement>,
 }
 
-impl Row {
+impl CheckRow {
     /// Creates a row without an area, which [`super::check`] sets.
-    pub(super) fn new(id: &'static str, what: impl Into<String>) -> Row {
-        Row {
+    pub(super) fn new(id: &'static str, what: impl Into<String>) -> CheckRow {
+        CheckRow {
             id,
             area: "",
             what: what.into(),
             value: None,
-            state: State::Absent,
+            state: CheckState::Absent,
             why: None,
             command: None,
             risk: None,
@@ -147,40 +147,40 @@ impl Row {
 
     /// Applies a known fact. For an absent fact the row stays absent, for an unreadable one it is unknown
     /// with the reason.
-    pub(super) fn with_fact<T>(self, fact: &Fact<T>, known: impl FnOnce(Row, &T) -> Row) -> Row {
+    pub(super) fn with_fact<T>(self, fact: &Fact<T>, known: impl FnOnce(CheckRow, &T) -> CheckRow) -> CheckRow {
         match fact {
             Fact::Known(value) => known(self, value),
             Fact::Absent => self,
-            Fact::Unreadable(error) => self.with_state(State::Unknown, error.to_string()),
+            Fact::Unreadable(error) => self.with_state(CheckState::Unknown, error.to_string()),
         }
     }
 
-    pub(super) fn with_value(mut self, value: impl Into<String>) -> Row {
+    pub(super) fn with_value(mut self, value: impl Into<String>) -> CheckRow {
         self.value = Some(value.into());
-        self.state = State::Good;
+        self.state = CheckState::Good;
         self
     }
 
-    pub(super) fn with_state(mut self, state: State, why: impl Into<String>) -> Row {
+    pub(super) fn with_state(mut self, state: CheckState, why: impl Into<String>) -> CheckRow {
         self.state = state;
         self.why = Some(why.into());
         self
     }
 
-    pub(super) fn review(self, why: impl Into<String>) -> Row {
-        self.with_state(State::Review, why)
+    pub(super) fn review(self, why: impl Into<String>) -> CheckRow {
+        self.with_state(CheckState::Review, why)
     }
 
-    pub(super) fn change(self, why: impl Into<String>) -> Row {
-        self.with_state(State::Change, why)
+    pub(super) fn change(self, why: impl Into<String>) -> CheckRow {
+        self.with_state(CheckState::Change, why)
     }
 
-    pub(super) fn when(self, is_wrong: bool, better: impl FnOnce(Row) -> Row) -> Row {
+    pub(super) fn when(self, is_wrong: bool, better: impl FnOnce(CheckRow) -> CheckRow) -> CheckRow {
         if is_wrong { better(self) } else { self }
     }
 
     /// Adds a command that does not change a host setting; those come from `settle`.
-    pub(super) fn with_command(mut self, command: impl Into<String>, risk: impl Into<String>) -> Row {
+    pub(super) fn with_command(mut self, command: impl Into<String>, risk: impl Into<String>) -> CheckRow {
         self.command = Some(command.into());
         self.risk = Some(risk.into());
         self
@@ -192,7 +192,7 @@ pub struct Checked<'a> {
     pub host: &'a Host,
     pub features: &'a Features,
     pub profile: Option<Profile>,
-    pub servers: &'a Fact<Vec<Server>>,
+    pub servers: &'a Fact<Vec<RunningProgram>>,
 }
 
 impl Checked<'_> {

@@ -1,36 +1,36 @@
 //! Settings that running programs want, from a data file with sources.
 
-use hugeleaf_host::system::programs::{NAME_LENGTH, Running};
+use hugeleaf_host::system::programs::{NAME_LENGTH, RunningProcess};
 use hugeleaf_host::{Fact, Pid};
 use serde::Deserialize;
 
-use super::model::{Demand, Checked, Program, Row, Server, State, Want, Wanted};
+use super::model::{Demand, Checked, KnownProgram, CheckRow, RunningProgram, CheckState, ProgramSetting, ProgramRequirement};
 use super::setting::{file, value};
 use crate::advice;
 use crate::list;
 
 pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
 
-pub fn programs() -> Vec<Program> {
+pub fn programs() -> Vec<KnownProgram> {
     #[derive(Deserialize)]
-    struct File {
-        program: Vec<Program>,
+    struct ProgramsFile {
+        program: Vec<KnownProgram>,
     }
     // The file is compiled in, and a test parses it.
-    toml::from_str::<File>(PROGRAMS_SOURCE).map_or_else(|_| Vec::new(), |file| file.program)
+    toml::from_str::<ProgramsFile>(PROGRAMS_SOURCE).map_or_else(|_| Vec::new(), |file| file.program)
 }
 
 /// Returns the packages of the program that a process may belong to; `None` for an unknown program.
-pub fn packages<'a>(all: &'a [Program], name: &str, path: Option<&str>) -> Option<&'a [String]> {
+pub fn packages<'a>(all: &'a [KnownProgram], name: &str, path: Option<&str>) -> Option<&'a [String]> {
     let program = all.iter().find(|program| program.is_named(name, path))?;
     Some(&program.packages)
 }
 
 /// Returns the programs of the processes, without those that another program starts as its parts.
-pub fn servers(programs: &[Program], all: &[Running]) -> Vec<Server> {
-    let of = |process: &Running| programs.iter().position(|program| program.is(process));
+pub fn servers(programs: &[KnownProgram], all: &[RunningProcess]) -> Vec<RunningProgram> {
+    let of = |process: &RunningProcess| programs.iter().position(|program| program.is(process));
     let parent = |pid: Pid| all.iter().find(|process| process.pid == pid);
-    let is_part = |process: &Running| {
+    let is_part = |process: &RunningProcess| {
         let parents = std::iter::successors(parent(process.parent), |next| parent(next.parent));
         // An exited process with a reused PID could make a cycle of parents.
         let mut owners = parents
@@ -38,7 +38,7 @@ pub fn servers(programs: &[Program], all: &[Running]) -> Vec<Server> {
             .filter_map(|process| Some(&programs[of(process)?]));
         owners.any(|owner| owner.starts.iter().any(|name| name_fits(name, process)))
     };
-    let mut servers: Vec<(usize, Vec<Running>)> = Vec::new();
+    let mut servers: Vec<(usize, Vec<RunningProcess>)> = Vec::new();
     for process in all.iter().filter(|process| !is_part(process)) {
         let Some(at) = of(process) else { continue };
         match servers.iter_mut().find(|(known, _)| *known == at) {
@@ -47,14 +47,14 @@ pub fn servers(programs: &[Program], all: &[Running]) -> Vec<Server> {
         }
     }
     servers.sort_by_key(|(at, _)| *at);
-    let server = |(at, processes): (usize, _)| Server {
+    let server = |(at, processes): (usize, _)| RunningProgram {
         program: programs[at].clone(),
         processes,
     };
     servers.into_iter().map(server).collect()
 }
 
-fn name_fits(name: &str, process: &Running) -> bool {
+fn name_fits(name: &str, process: &RunningProcess) -> bool {
     fits(name, &process.name, process.executable.as_deref())
 }
 
@@ -67,26 +67,26 @@ fn fits(name: &str, comm: &str, path: Option<&str>) -> bool {
     }
 }
 
-impl Program {
+impl KnownProgram {
     fn is_named(&self, comm: &str, path: Option<&str>) -> bool {
         let is_there = |part: &String| path.is_some_and(|path| path.contains(part.as_str()));
         let is_named = self.names.iter().any(|name| fits(name, comm, path));
         is_named && self.path.as_ref().is_none_or(is_there)
     }
 
-    fn is(&self, process: &Running) -> bool {
+    fn is(&self, process: &RunningProcess) -> bool {
         let has = |part: &String| process.arguments.join(" ").contains(part.as_str());
         self.is_named(&process.name, process.executable.as_deref())
             && self.argument.as_ref().is_none_or(has)
     }
 }
 
-impl Want {
-    fn wanted(&self) -> advice::Wanted {
+impl ProgramSetting {
+    fn wanted(&self) -> advice::AcceptedValues {
         match (self.least, self.most) {
-            (Some(least), _) => advice::Wanted::AtLeast(least),
-            (None, Some(most)) => advice::Wanted::AtMost(most),
-            (None, None) => advice::Wanted::OneOf(self.values.clone()),
+            (Some(least), _) => advice::AcceptedValues::AtLeast(least),
+            (None, Some(most)) => advice::AcceptedValues::AtMost(most),
+            (None, None) => advice::AcceptedValues::OneOf(self.values.clone()),
         }
     }
 
@@ -124,7 +124,7 @@ impl Want {
     }
 }
 
-impl Server {
+impl RunningProgram {
     /// Returns the oldest version of its processes, if all are known.
     fn version(&self) -> Option<u32> {
         let versions = self.processes.iter().map(|process| process.version);
@@ -134,7 +134,7 @@ impl Server {
     /// True if a setting affects any of its processes. THP does not affect processes that disabled it, swappiness does not without
     /// swap, and network settings do not in another network namespace.
     fn is_affected(&self, checked: &Checked<'_>, setting: &str) -> bool {
-        let by = |process: &Running| match setting.split('.').next() {
+        let by = |process: &RunningProcess| match setting.split('.').next() {
             Some("thp") => process.thp_disabled != Fact::Known(true),
             Some("net") => process.shares_network != Fact::Known(false),
             _ => true,
@@ -157,11 +157,11 @@ fn wants<'a>(
     checked: &Checked<'a>,
     setting: &str,
     applies: Option<bool>,
-) -> Vec<(&'a Server, &'a Want)> {
+) -> Vec<(&'a RunningProgram, &'a ProgramSetting)> {
     let arch = checked.host.arch.text();
     let servers = checked.servers.known().into_iter().flatten();
     let affected = servers.filter(|server| server.is_affected(checked, setting));
-    let of = |server: &'a Server| server.program.want.iter().map(move |want| (server, want));
+    let of = |server: &'a RunningProgram| server.program.want.iter().map(move |want| (server, want));
     let asked = affected.flat_map(of).filter(|(server, want)| {
         want.setting == setting && want.applies(server.version(), arch) == applies
     });
@@ -169,14 +169,14 @@ fn wants<'a>(
 }
 
 /// Returns the demands of running programs on a setting, for judging and for listing.
-pub(super) fn demands(checked: &Checked<'_>, setting: &str) -> (Vec<Demand>, Vec<Wanted>) {
+pub(super) fn demands(checked: &Checked<'_>, setting: &str) -> (Vec<Demand>, Vec<ProgramRequirement>) {
     let state = match setting.starts_with("thp.") {
-        true => State::Change,
-        false => State::Review,
+        true => CheckState::Change,
+        false => CheckState::Review,
     };
-    let one = |(server, want): &(&Server, &Want)| {
+    let one = |(server, want): &(&RunningProgram, &ProgramSetting)| {
         let (title, wants) = (&server.program.title, want.wanted());
-        let listed = Wanted {
+        let listed = ProgramRequirement {
             program: title.clone(),
             wants: wants.to_string(),
             source: want.source.clone(),
@@ -189,29 +189,29 @@ pub(super) fn demands(checked: &Checked<'_>, setting: &str) -> (Vec<Demand>, Vec
 
 /// Returns the wants for which it is unknown if they apply.
 pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Demand> {
-    let one = |(server, want): (&Server, &Want)| {
+    let one = |(server, want): (&RunningProgram, &ProgramSetting)| {
         let (title, wants) = (&server.program.title, want.wanted());
         let why = format!(
             "{title}{} wants {wants} ({})",
             want.condition(),
             want.source
         );
-        Demand::own(wants, State::Review, why)
+        Demand::own(wants, CheckState::Review, why)
     };
     let all = wants(checked, setting, None);
     all.into_iter().map(one).collect()
 }
 
 /// Returns all wants of running programs, including those for which it is unknown if they apply.
-pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::Want> {
+pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::SettingRequirement> {
     let arch = checked.host.arch.text();
     let servers = checked.servers.known().into_iter().flatten();
-    let of = |server: &Server| {
-        let applies = |want: &&Want| {
+    let of = |server: &RunningProgram| {
+        let applies = |want: &&ProgramSetting| {
             want.applies(server.version(), arch) != Some(false)
                 && server.is_affected(checked, &want.setting)
         };
-        let one = |want: &Want| advice::Want {
+        let one = |want: &ProgramSetting| advice::SettingRequirement {
             who: server.program.title.clone(),
             file: file(checked, &want.setting),
             values: want.wanted(),
@@ -223,18 +223,18 @@ pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::Want> {
 }
 
 /// Returns a program that would use pool pages, while all pools are empty.
-pub(super) fn lacks_pool<'a>(checked: &Checked<'a>) -> Option<&'a Server> {
+pub(super) fn lacks_pool<'a>(checked: &Checked<'a>) -> Option<&'a RunningProgram> {
     let mut servers = checked.servers.known().into_iter().flatten();
     let has_pool = checked.host.totals().any(|pool| pool.gives_any());
     servers.find(|server| server.program.pool && !has_pool)
 }
 
 /// Returns a row per program with the settings that it wants otherwise. The rows of these settings have the advice.
-pub(super) fn rows(checked: &Checked<'_>) -> Vec<Row> {
+pub(super) fn rows(checked: &Checked<'_>) -> Vec<CheckRow> {
     let servers = match checked.servers {
         Fact::Known(servers) => servers,
         other => {
-            return vec![Row::new("programs", "running programs").with_fact(other, |row, _| row)];
+            return vec![CheckRow::new("programs", "running programs").with_fact(other, |row, _| row)];
         }
     };
     servers
@@ -243,7 +243,7 @@ pub(super) fn rows(checked: &Checked<'_>) -> Vec<Row> {
         .collect()
 }
 
-fn of_program(checked: &Checked<'_>, server: &Server) -> Row {
+fn of_program(checked: &Checked<'_>, server: &RunningProgram) -> CheckRow {
     let (version, arch) = (server.version(), checked.host.arch.text());
     let wrong = server.program.want.iter().filter_map(|want| {
         let value = value(checked, &want.setting);
@@ -254,11 +254,11 @@ fn of_program(checked: &Checked<'_>, server: &Server) -> Row {
     });
     let wrong: Vec<&str> = wrong.collect();
     let known = version.map_or(String::new(), |version| format!(" {version}"));
-    let row = Row::new("program", format!("{}{known}", server.program.title));
+    let row = CheckRow::new("program", format!("{}{known}", server.program.title));
     match wrong.is_empty() {
         true => row.with_value("all settings have the values that it wants"),
-        false => Row {
-            state: State::Review,
+        false => CheckRow {
+            state: CheckState::Review,
             ..row.with_value(format!("it wants other values of {}", wrong.join(", ")))
         },
     }

@@ -4,11 +4,11 @@ use hugeleaf_host::system::features::{Disk, DiskMount, Network};
 use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::Bytes;
 
-use super::model::{Demand, Checked, Profile, Row, Server, State};
+use super::model::{Demand, Checked, Profile, CheckRow, RunningProgram, CheckState};
 use super::programs::lacks_pool;
 use super::setting::{BASE_PAGE, sysctl_file};
-use super::settle::{advise, judge_setting};
-use crate::advice::{Change, Scope, Setting, Wanted};
+use super::judge::{advise, judge_setting};
+use crate::advice::{Change, Scope, Setting, AcceptedValues};
 use crate::findings::shell_word;
 use crate::findings::thp::{
     DEFRAG_WITHOUT_STALLS, defrag_stalls, ignored_max_ptes_none, too_large,
@@ -35,7 +35,7 @@ fn number(checked: &Checked<'_>, name: &str) -> Option<u64> {
     checked.features.number(&sysctl_file(name))
 }
 
-pub(super) fn memory(checked: &Checked<'_>) -> Vec<Row> {
+pub(super) fn memory(checked: &Checked<'_>) -> Vec<CheckRow> {
     let host = checked.host;
     let mut all = vec![
         base_page(checked),
@@ -52,13 +52,13 @@ pub(super) fn memory(checked: &Checked<'_>) -> Vec<Row> {
     all
 }
 
-fn base_page(checked: &Checked<'_>) -> Row {
-    judge_setting(checked, Row::new("base-page", "base page"), BASE_PAGE, None)
+fn base_page(checked: &Checked<'_>) -> CheckRow {
+    judge_setting(checked, CheckRow::new("base-page", "base page"), BASE_PAGE, None)
 }
 
-fn pools(checked: &Checked<'_>) -> Row {
+fn pools(checked: &Checked<'_>) -> CheckRow {
     let host = checked.host;
-    let row = Row::new("pools", "hugetlb pools");
+    let row = CheckRow::new("pools", "hugetlb pools");
     let sizes: Vec<String> = (host.totals())
         .map(|pool| format!("{} × {}", pool.all().get(), pool.size))
         .collect();
@@ -82,14 +82,14 @@ fn pools(checked: &Checked<'_>) -> Row {
     )
 }
 
-fn thp(checked: &Checked<'_>) -> Row {
-    let row = Row::new("thp", "transparent huge pages, private memory");
+fn thp(checked: &Checked<'_>) -> CheckRow {
+    let row = CheckRow::new("thp", "transparent huge pages, private memory");
     let too_large = too_large(checked.host)
-        .map(|why| Demand::own(one_of(&["madvise", "never"]), State::Review, why));
+        .map(|why| Demand::own(one_of(&["madvise", "never"]), CheckState::Review, why));
     let off = || {
         let why =
             "programs that request them with madvise(2) get none; hugeleaf promote still works";
-        Demand::general(one_of(&["madvise", "always"]), State::Review, why)
+        Demand::general(one_of(&["madvise", "always"]), CheckState::Review, why)
     };
     let mut row = judge_setting(
         checked,
@@ -103,47 +103,47 @@ fn thp(checked: &Checked<'_>) -> Row {
     row
 }
 
-fn one_of(values: &[&str]) -> Wanted {
-    Wanted::OneOf(values.iter().map(|value| (*value).to_owned()).collect())
+fn one_of(values: &[&str]) -> AcceptedValues {
+    AcceptedValues::OneOf(values.iter().map(|value| (*value).to_owned()).collect())
 }
 
-fn thp_shared(checked: &Checked<'_>) -> Row {
-    let row = Row::new("thp-shared", "transparent huge pages, shared memory");
+fn thp_shared(checked: &Checked<'_>) -> CheckRow {
+    let row = CheckRow::new("thp-shared", "transparent huge pages, shared memory");
     let why =
         "shared memory (PostgreSQL, ZGC heaps) gets none, except on a tmpfs mounted with huge=";
     let on = one_of(&["advise", "always", "within_size", "force"]);
-    let ask = Demand::general(on, State::Review, why);
+    let ask = Demand::general(on, CheckState::Review, why);
     judge_setting(checked, row, "thp.shmem_enabled", Some(ask))
 }
 
-fn defrag(checked: &Checked<'_>) -> Row {
-    let row = Row::new("thp-defrag", "compaction for transparent huge pages");
+fn defrag(checked: &Checked<'_>) -> CheckRow {
+    let row = CheckRow::new("thp-defrag", "compaction for transparent huge pages");
     let ask = defrag_stalls(checked.host).then(|| {
         let why = "each page fault that could get a huge page waits for memory compaction";
         let others = one_of(&[DEFRAG_WITHOUT_STALLS, "madvise", "defer", "never"]);
-        Demand::general(others, State::Review, why)
+        Demand::general(others, CheckState::Review, why)
     });
     judge_setting(checked, row, "thp.defrag", ask)
 }
 
-fn max_ptes_none(checked: &Checked<'_>) -> Row {
-    let row = Row::new(
+fn max_ptes_none(checked: &Checked<'_>) -> CheckRow {
+    let row = CheckRow::new(
         "max-ptes-none",
         "missing base pages that khugepaged may fill",
     );
     let row = judge_setting(checked, row, "thp.khugepaged/max_ptes_none", None);
-    let is_good = row.state == State::Good;
+    let is_good = row.state == CheckState::Good;
     match ignored_max_ptes_none(checked.host).filter(|_| is_good) {
         Some(why) => row.review(why),
         None => row,
     }
 }
 
-fn page_tables(host: &Host) -> Row {
-    let row = Row::new("page-tables", "page tables of processes");
+fn page_tables(host: &Host) -> CheckRow {
+    let row = CheckRow::new("page-tables", "page tables of processes");
     let (Some(tables), Some(total)) = (host.memory.page_tables.get(), host.memory.total.get())
     else {
-        return row.with_state(State::Unknown, "not in /proc/meminfo");
+        return row.with_state(CheckState::Unknown, "not in /proc/meminfo");
     };
     let part = tables.as_f64() / total.as_f64().max(1.0);
     row.with_value(format!("{tables}, {:.1} % of memory", 100.0 * part))
@@ -153,71 +153,71 @@ fn page_tables(host: &Host) -> Row {
         })
 }
 
-fn hvo(checked: &Checked<'_>) -> Row {
+fn hvo(checked: &Checked<'_>) -> CheckRow {
     let what = "redundant struct pages (HVO)";
     let has_pool = checked.host.totals().any(|pool| pool.all().get() > 0);
     let ask = has_pool.then(|| {
         let why = "they take 1.6 % of a pool of 2M pages";
-        Demand::general(Wanted::AtLeast(1), State::Review, why)
+        Demand::general(AcceptedValues::AtLeast(1), CheckState::Review, why)
     });
     judge_setting(
         checked,
-        Row::new("hvo", what),
+        CheckRow::new("hvo", what),
         "vm.hugetlb_optimize_vmemmap",
         ask,
     )
 }
 
-fn numa(checked: &Checked<'_>) -> Vec<Row> {
+fn numa(checked: &Checked<'_>) -> Vec<CheckRow> {
     if checked.host.nodes.len() < 2 {
-        return vec![Row::new("numa", "several NUMA nodes")];
+        return vec![CheckRow::new("numa", "several NUMA nodes")];
     }
-    let off = |state, why: &str| Demand::general(Wanted::AtMost(0), state, why);
+    let off = |state, why: &str| Demand::general(AcceptedValues::AtMost(0), state, why);
     let balancing = checked.is_for(&[Oltp, Cache, Jvm]).then(|| {
-        off(State::Review, "it samples accesses by page faults, and splits huge pages that it migrates; a server bound to a node does not need it")
+        off(CheckState::Review, "it samples accesses by page faults, and splits huge pages that it migrates; a server bound to a node does not need it")
     });
     let reclaim = off(
-        State::Change,
+        CheckState::Change,
         "a full node drops its page cache while other nodes have free memory",
     );
     vec![
         judge_setting(
             checked,
-            Row::new("numa-balancing", "NUMA balancing"),
+            CheckRow::new("numa-balancing", "NUMA balancing"),
             "kernel.numa_balancing",
             balancing,
         ),
         judge_setting(
             checked,
-            Row::new("zone-reclaim", "reclaim before use of other nodes"),
+            CheckRow::new("zone-reclaim", "reclaim before use of other nodes"),
             "vm.zone_reclaim_mode",
             Some(reclaim),
         ),
     ]
 }
 
-fn swappiness(checked: &Checked<'_>) -> Row {
+fn swappiness(checked: &Checked<'_>) -> CheckRow {
     let swap = checked.host.memory.swap_total.get().unwrap_or_default();
     let ask = (!swap.is_zero() && checked.is_for(&[Oltp, Jvm, Cache])).then(|| {
         let why =
             "a swapped-out buffer pool is read twice; 1 to 10 keeps it, and drops page cache first";
-        Demand::general(Wanted::AtMost(10), State::Review, why)
+        Demand::general(AcceptedValues::AtMost(10), CheckState::Review, why)
     });
     judge_setting(
         checked,
-        Row::new("swappiness", "swappiness"),
+        CheckRow::new("swappiness", "swappiness"),
         "vm.swappiness",
         ask,
     )
 }
 
-fn overcommit(checked: &Checked<'_>) -> Row {
-    let row = Row::new("overcommit", "memory overcommit");
+fn overcommit(checked: &Checked<'_>) -> CheckRow {
+    let row = CheckRow::new("overcommit", "memory overcommit");
     judge_setting(checked, row, "vm.overcommit_memory", None)
 }
 
-fn dirty(checked: &Checked<'_>) -> Row {
-    let row = Row::new("dirty", "dirty page limits");
+fn dirty(checked: &Checked<'_>) -> CheckRow {
+    let row = CheckRow::new("dirty", "dirty page limits");
     let bytes = number(checked, "vm.dirty_background_bytes").filter(|bytes| *bytes > 0);
     let ratio = number(checked, "vm.dirty_background_ratio");
     let available = checked.host.memory.available.get();
@@ -251,7 +251,7 @@ fn dirty(checked: &Checked<'_>) -> Row {
     advise(checked, row.review(why), changes, risk)
 }
 
-pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
+pub(super) fn disks(checked: &Checked<'_>) -> Vec<CheckRow> {
     let (features, mut all) = (checked.features, vec![aio(checked), io_uring(checked)]);
     all.extend(each("disks", &features.disks, |disk| {
         of_disk(checked, disk)
@@ -263,34 +263,34 @@ pub(super) fn disks(checked: &Checked<'_>) -> Vec<Row> {
 }
 
 /// Returns the rows of each item, or one row with the reason why nothing is known.
-fn each<T>(id: &'static str, all: &Fact<Vec<T>>, rows: impl Fn(&T) -> Vec<Row>) -> Vec<Row> {
+fn each<T>(id: &'static str, all: &Fact<Vec<T>>, rows: impl Fn(&T) -> Vec<CheckRow>) -> Vec<CheckRow> {
     match all {
         Fact::Known(all) => all.iter().flat_map(rows).collect(),
         Fact::Absent => Vec::new(),
-        other => vec![Row::new(id, id).with_fact(other, |row, _| row)],
+        other => vec![CheckRow::new(id, id).with_fact(other, |row, _| row)],
     }
 }
 
-fn aio(checked: &Checked<'_>) -> Row {
+fn aio(checked: &Checked<'_>) -> CheckRow {
     const MOST: &str = "fs.aio-max-nr";
-    let row = Row::new("aio", "maximum asynchronous requests (libaio)");
+    let row = CheckRow::new("aio", "maximum asynchronous requests (libaio)");
     let now = number(checked, "fs.aio-nr").unwrap_or(0);
     let ask = checked.is_for(&[Oltp, Warehouse]).then(|| {
         let is_near = number(checked, MOST).is_some_and(|most| now > most / 2);
-        let state = if is_near { State::Change } else { State::Review };
+        let state = if is_near { CheckState::Change } else { CheckState::Review };
         let why =
             format!("{now} are reserved; a server that gets none falls back to synchronous I/O");
-        Demand::general(Wanted::AtLeast(MANY_REQUESTS), state, why)
+        Demand::general(AcceptedValues::AtLeast(MANY_REQUESTS), state, why)
     });
     judge_setting(checked, row, MOST, ask)
 }
 
-fn io_uring(checked: &Checked<'_>) -> Row {
+fn io_uring(checked: &Checked<'_>) -> CheckRow {
     let why = "programs that request it fall back to other I/O interfaces";
-    let ask = Demand::general(Wanted::AtMost(0), State::Review, why);
+    let ask = Demand::general(AcceptedValues::AtMost(0), CheckState::Review, why);
     judge_setting(
         checked,
-        Row::new("io-uring", "io_uring"),
+        CheckRow::new("io-uring", "io_uring"),
         "kernel.io_uring_disabled",
         Some(ask),
     )
@@ -303,16 +303,16 @@ fn chosen(text: &str) -> &str {
     inside.map_or(text.trim(), |(word, _)| word)
 }
 
-fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
+fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<CheckRow> {
     let name = &disk.name;
-    let scheduler = Row::new("scheduler", format!("{name}: scheduler"));
+    let scheduler = CheckRow::new("scheduler", format!("{name}: scheduler"));
     let scheduler = scheduler.with_fact(&disk.scheduler, |row, text| {
         let row = row.with_value(text.as_str());
         let offered = |wanted: &str| {
             let mut words = text.split_whitespace();
             words.any(|word| word.trim_matches(['[', ']']) == wanted)
         };
-        let next = |row: Row, wanted: &str, risk: &str| {
+        let next = |row: CheckRow, wanted: &str, risk: &str| {
             let file = Setting::file(format!("/sys/block/{name}/queue/scheduler"));
             let change = Change::new(file, wanted).in_scope(Scope::Device);
             advise(checked, row, [change], risk)
@@ -331,12 +331,12 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
             _ => row,
         }
     });
-    let depth = Row::new("queue-depth", format!("{name}: queue depth"));
+    let depth = CheckRow::new("queue-depth", format!("{name}: queue depth"));
     let depth = depth.with_fact(&disk.requests, |row, requests| row.with_value(requests.to_string()));
-    let ahead = Row::new("read-ahead", format!("{name}: read-ahead"));
+    let ahead = CheckRow::new("read-ahead", format!("{name}: read-ahead"));
     let ahead = ahead.with_fact(&disk.read_ahead_kib, |row, kib| {
         let row = row.with_value(Bytes::from_kib(*kib).to_string());
-        let next = |row: Row, kib: u64, risk: &str| {
+        let next = |row: CheckRow, kib: u64, risk: &str| {
             let file = Setting::file(format!("/sys/block/{name}/queue/read_ahead_kb"));
             let change = Change::new(file, kib).in_scope(Scope::Device);
             advise(checked, row, [change], risk)
@@ -359,7 +359,7 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<Row> {
 }
 
 /// Direct I/O and large folios of file systems (Documentation/filesystems; kernel-notes).
-fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
+fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> CheckRow {
     let has = |option: &str| mount.options.split(',').any(|o| o == option);
     let direct = match mount.kind.as_str() {
         "ext4" | "xfs" | "btrfs" | "f2fs" => "direct I/O",
@@ -376,7 +376,7 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
         let change = Change::new(Setting::mount(&mount.at), option).in_scope(Scope::Device);
         advise(checked, row, [change], risk)
     };
-    let row = Row::new("mount", format!("{}: {}", mount.at, mount.kind));
+    let row = CheckRow::new("mount", format!("{}: {}", mount.at, mount.kind));
     let row = row.with_value(format!("{times}; {direct}"));
     if has("nobarrier") || has("barrier=0") {
         let row =
@@ -390,13 +390,13 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> Row {
     })
 }
 
-pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
-    let backlog = Row::new("somaxconn", "maximum length of accept queues");
+pub(super) fn network(checked: &Checked<'_>) -> Vec<CheckRow> {
+    let backlog = CheckRow::new("somaxconn", "maximum length of accept queues");
     // Above the usual demands of servers, which the programs' own wants cover.
     let why =
         "connections are refused if many clients connect at once; servers ask for 511 or more";
-    let ask = Demand::general(Wanted::AtLeast(MANY_CONNECTIONS), State::Review, why);
-    let poll = Row::new("busy-poll", "busy polling for packets");
+    let ask = Demand::general(AcceptedValues::AtLeast(MANY_CONNECTIONS), CheckState::Review, why);
+    let poll = CheckRow::new("busy-poll", "busy polling for packets");
     let mut all = vec![
         judge_setting(checked, backlog, "net.core.somaxconn", Some(ask)),
         judge_setting(checked, poll, "net.core.busy_poll", None),
@@ -406,7 +406,7 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
         &checked.features.network,
         |device| {
             let what = format!("{}: queues, MTU", device.name);
-            let row = Row::new("network-device", what);
+            let row = CheckRow::new("network-device", what);
             let row = match (device.queues.get(), device.mtu.get()) {
                 (Some(1), Some(mtu)) => row.with_value(format!("1 queue, {mtu}")),
                 (Some(queues), Some(mtu)) => row.with_value(format!("{queues} queues, {mtu}")),
@@ -418,12 +418,12 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<Row> {
     all
 }
 
-fn offloads(checked: &Checked<'_>, device: &Network) -> Row {
+fn offloads(checked: &Checked<'_>, device: &Network) -> CheckRow {
     const WHY: &str = "the CPU does this work for each packet; a device that offers it (no \
                        [fixed] in ethtool -k) needs no CPU time";
     const RISK: &str = "a faulty driver loses packets: watch ethtool -S; lost at the next boot";
     let what = format!("{}: NIC offloads", device.name);
-    Row::new("network-offloads", what).with_fact(&device.offloads, |row, known| {
+    CheckRow::new("network-offloads", what).with_fact(&device.offloads, |row, known| {
         let off: Vec<&str> = (known.iter())
             .filter(|(_, on)| !**on)
             .map(|(name, _)| name.as_str())
@@ -440,7 +440,7 @@ fn offloads(checked: &Checked<'_>, device: &Network) -> Row {
     })
 }
 
-pub(super) fn processors(checked: &Checked<'_>) -> Vec<Row> {
+pub(super) fn processors(checked: &Checked<'_>) -> Vec<CheckRow> {
     vec![
         clock(checked),
         governor(checked),
@@ -450,9 +450,9 @@ pub(super) fn processors(checked: &Checked<'_>) -> Vec<Row> {
     ]
 }
 
-fn clock(checked: &Checked<'_>) -> Row {
+fn clock(checked: &Checked<'_>) -> CheckRow {
     const FOLDER: &str = "sys/devices/system/clocksource/clocksource0";
-    let row = Row::new("clock", "clock");
+    let row = CheckRow::new("clock", "clock");
     let current = checked
         .features
         .setting(&format!("{FOLDER}/current_clocksource"));
@@ -485,8 +485,8 @@ fn clock(checked: &Checked<'_>) -> Row {
     })
 }
 
-fn governor(checked: &Checked<'_>) -> Row {
-    Row::new("governor", "cpufreq governor").with_fact(&checked.features.governors, |row, all| {
+fn governor(checked: &Checked<'_>) -> CheckRow {
+    CheckRow::new("governor", "cpufreq governor").with_fact(&checked.features.governors, |row, all| {
         let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
         let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
         row.with_value(list(names)).when(!all.keys().all(is_fast), |row| {
@@ -497,8 +497,8 @@ fn governor(checked: &Checked<'_>) -> Row {
     })
 }
 
-fn weaknesses(checked: &Checked<'_>) -> Row {
-    let row = Row::new("mitigations", "mitigations of CPU vulnerabilities");
+fn weaknesses(checked: &Checked<'_>) -> CheckRow {
+    let row = CheckRow::new("mitigations", "mitigations of CPU vulnerabilities");
     row.with_fact(&checked.features.weaknesses, |row, all| {
         let named = |is: Weakness| -> Vec<&str> {
             let some = all.iter().filter(|(_, text)| weakness(text) == is);
@@ -541,8 +541,8 @@ fn weakness(text: &str) -> Weakness {
     }
 }
 
-fn preemption(checked: &Checked<'_>) -> Row {
-    let row = Row::new("preemption", "kernel preemption");
+fn preemption(checked: &Checked<'_>) -> CheckRow {
+    let row = CheckRow::new("preemption", "kernel preemption");
     if let Fact::Known(text) = checked.features.setting("sys/kernel/debug/sched/preempt") {
         return row.with_value(chosen(&text.replace('(', "[").replace(')', "]")));
     }
@@ -555,10 +555,10 @@ fn preemption(checked: &Checked<'_>) -> Row {
 }
 
 /// Each thread has a PID, so the smaller of two limits counts.
-fn threads(checked: &Checked<'_>) -> Row {
+fn threads(checked: &Checked<'_>) -> CheckRow {
     const PIDS: &str = "kernel.pid_max";
     const THREADS: &str = "kernel.threads-max";
-    let row = Row::new("threads", "maximum number of threads");
+    let row = CheckRow::new("threads", "maximum number of threads");
     let (pids, threads) = (number(checked, PIDS), number(checked, THREADS));
     let is_threads = threads.is_some() && threads < Some(pids.unwrap_or(u64::MAX));
     let (setting, most) = match is_threads {
@@ -571,21 +571,21 @@ fn threads(checked: &Checked<'_>) -> Row {
         .is_some_and(|limit| limit <= FEW_THREADS)
         .then(|| {
             let why = "a server with many clients, or many containers, runs out of threads";
-            Demand::general(Wanted::AtLeast(most), State::Review, why)
+            Demand::general(AcceptedValues::AtLeast(most), CheckState::Review, why)
         });
     judge_setting(checked, row, setting, ask)
 }
 
-pub(super) fn limits(checked: &Checked<'_>) -> Vec<Row> {
+pub(super) fn limits(checked: &Checked<'_>) -> Vec<CheckRow> {
     let servers = checked.servers.known().into_iter().flatten();
-    let mut all: Vec<Row> = servers.flat_map(of_server).collect();
+    let mut all: Vec<CheckRow> = servers.flat_map(of_server).collect();
     all.extend([maps(checked), shared(checked)]);
     all
 }
 
 /// Returns rows for the limits of a server's own processes. The limits of this shell do not apply to a
 /// service.
-fn of_server(server: &Server) -> Vec<Row> {
+fn of_server(server: &RunningProgram) -> Vec<CheckRow> {
     let all = [
         ("open-files", "Max open files", "open files", Some(60_000)),
         (
@@ -597,13 +597,13 @@ fn of_server(server: &Server) -> Vec<Row> {
         ("memlock", "Max locked memory", "locked memory", None),
     ];
     let one = |(id, name, what, least): (_, &str, &str, Option<u64>)| {
-        let row = Row::new(id, format!("{}: {what}", server.program.title));
+        let row = CheckRow::new(id, format!("{}: {what}", server.program.title));
         let Some(process) = server.processes.first() else {
             return row;
         };
         row.with_fact(&process.limits, |row, limits| {
             let Some(limit) = limits.iter().find(|limit| limit.name == name) else {
-                return row.with_state(State::Unknown, format!("{name} is missing from its limits"));
+                return row.with_state(CheckState::Unknown, format!("{name} is missing from its limits"));
             };
             let row = row.with_value(format!("{}, at most {}", limit.soft, limit.hard));
             let is_low = |least: &u64| limit.hard.parse::<u64>().is_ok_and(|hard| hard < *least);
@@ -616,21 +616,21 @@ fn of_server(server: &Server) -> Vec<Row> {
     all.map(one).into()
 }
 
-fn maps(checked: &Checked<'_>) -> Row {
+fn maps(checked: &Checked<'_>) -> CheckRow {
     let ask = checked.is_for(&[Jvm, Vector, Warehouse]).then(|| {
         let why =
             "a large heap that returns memory in parts runs out of mappings, and then of memory";
-        Demand::general(Wanted::AtLeast(262_144), State::Review, why)
+        Demand::general(AcceptedValues::AtLeast(262_144), CheckState::Review, why)
     });
     judge_setting(
         checked,
-        Row::new("maps", "maximum mappings of a process"),
+        CheckRow::new("maps", "maximum mappings of a process"),
         "vm.max_map_count",
         ask,
     )
 }
 
-fn shared(checked: &Checked<'_>) -> Row {
+fn shared(checked: &Checked<'_>) -> CheckRow {
     let total = checked.host.memory.total.get();
     let is_low = |total: &Bytes| {
         let most = number(checked, "kernel.shmmax");
@@ -638,11 +638,11 @@ fn shared(checked: &Checked<'_>) -> Row {
     };
     let ask = total.filter(is_low).map(|total| {
         let why = "a segment of half of the memory would be refused";
-        Demand::general(Wanted::AtLeast(total.get()), State::Review, why)
+        Demand::general(AcceptedValues::AtLeast(total.get()), CheckState::Review, why)
     });
     judge_setting(
         checked,
-        Row::new("shared-memory", "largest SysV segment"),
+        CheckRow::new("shared-memory", "largest SysV segment"),
         "kernel.shmmax",
         ask,
     )

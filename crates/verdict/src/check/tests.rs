@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use hugeleaf_host::system::features::{
-    Disk, DiskMount, Features, FileSystemCapabilities, Limit, Network,
+    Disk, DiskMount, Features, FileSystemCapabilities, ProcessLimit, Network,
 };
-use hugeleaf_host::system::programs::Running;
+use hugeleaf_host::system::programs::RunningProcess;
 use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::Bytes;
 use proptest::prelude::*;
@@ -23,15 +23,15 @@ fn features(settings: &[(&str, &str)]) -> Features {
     }
 }
 
-static PROGRAMS: LazyLock<Vec<Program>> = LazyLock::new(programs);
+static PROGRAMS: LazyLock<Vec<KnownProgram>> = LazyLock::new(programs);
 
 /// Processes of these names, with consecutive PIDs.
-fn running(names: &[&str]) -> Vec<Running> {
-    let one = |(at, name): (usize, &&str)| Running {
+fn running(names: &[&str]) -> Vec<RunningProcess> {
+    let one = |(at, name): (usize, &&str)| RunningProcess {
         pid: Pid(u32::try_from(at).unwrap() + 100),
         name: (*name).to_owned(),
         version: Some(8),
-        ..Running::default()
+        ..RunningProcess::default()
     };
     names.iter().enumerate().map(one).collect()
 }
@@ -40,8 +40,8 @@ fn rows_of(
     host: &Host,
     features: &Features,
     profile: Option<Profile>,
-    all: &[Running],
-) -> Vec<Row> {
+    all: &[RunningProcess],
+) -> Vec<CheckRow> {
     check(&Checked {
         host,
         features,
@@ -50,18 +50,18 @@ fn rows_of(
     })
 }
 
-fn rows(host: &Host, features: &Features, profile: Option<Profile>, names: &[&str]) -> Vec<Row> {
+fn rows(host: &Host, features: &Features, profile: Option<Profile>, names: &[&str]) -> Vec<CheckRow> {
     rows_of(host, features, profile, &running(names))
 }
 
-fn find(all: &[Row], id: &str) -> Row {
+fn find(all: &[CheckRow], id: &str) -> CheckRow {
     let found = all.iter().find(|row| row.id == id);
     found
         .unwrap_or_else(|| panic!("no row {id}: {all:#?}"))
         .clone()
 }
 
-fn one(host: &Host, features: &Features, id: &str) -> Row {
+fn one(host: &Host, features: &Features, id: &str) -> CheckRow {
     find(&rows(host, features, None, &[]), id)
 }
 
@@ -82,10 +82,10 @@ fn a_device_that_leaves_work_to_the_processor_is_looked_at() {
         ..Features::default()
     };
     let row = |known| one(&healthy(), &with(known), "network-offloads");
-    assert_eq!(row(&[]).state, State::Absent);
-    assert_eq!(row(&[("cutting", true)]).state, State::Good);
+    assert_eq!(row(&[]).state, CheckState::Absent);
+    assert_eq!(row(&[("cutting", true)]).state, CheckState::Good);
     let off = row(&[("checksums", true), ("cutting", false)]);
-    assert_eq!(off.state, State::Review);
+    assert_eq!(off.state, CheckState::Review);
     assert!(off.value.unwrap().ends_with("without cutting"));
     assert!(off.command.unwrap().contains("eth0"));
 }
@@ -127,13 +127,13 @@ fn settings_that_hurt_have_a_command_and_a_risk() {
         ("kernel.threads-max", "100"),
     ]);
     for (id, state) in [
-        ("zone-reclaim", State::Change),
-        ("somaxconn", State::Review),
-        ("io-uring", State::Review),
-        ("threads", State::Review),
-        ("maps", State::Review),
-        ("shared-memory", State::Review),
-        ("aio", State::Change),
+        ("zone-reclaim", CheckState::Change),
+        ("somaxconn", CheckState::Review),
+        ("io-uring", CheckState::Review),
+        ("threads", CheckState::Review),
+        ("maps", CheckState::Review),
+        ("shared-memory", CheckState::Review),
+        ("aio", CheckState::Change),
     ] {
         let row = one(&host, &bad, id);
         assert_eq!(row.state, state, "{row:?}");
@@ -158,7 +158,7 @@ fn settings_that_hurt_have_a_command_and_a_risk() {
         "shared-memory",
         "aio",
     ] {
-        assert_eq!(one(&host, &good, id).state, State::Good, "{id}");
+        assert_eq!(one(&host, &good, id).state, CheckState::Good, "{id}");
     }
 }
 
@@ -167,7 +167,7 @@ fn absent_and_unreadable_differ() {
     let host = healthy();
     assert_eq!(
         one(&host, &Features::default(), "io-uring").state,
-        State::Absent
+        CheckState::Absent
     );
     let error =
         hugeleaf_host::ReadError::io("/x".into(), &std::io::ErrorKind::PermissionDenied.into());
@@ -176,7 +176,7 @@ fn absent_and_unreadable_differ() {
         "proc/sys/kernel/io_uring_disabled".into(),
         Fact::Unreadable(error),
     );
-    assert_eq!(one(&host, &unreadable, "io-uring").state, State::Unknown);
+    assert_eq!(one(&host, &unreadable, "io-uring").state, CheckState::Unknown);
 }
 
 #[test]
@@ -186,12 +186,12 @@ fn thp_that_is_never_is_looked_at_and_absent_where_there_is_none() {
     let row = one(&host, &Features::default(), "thp");
     assert_eq!(
         (row.state, row.arm.as_deref()),
-        (State::Review, Some("thp:2M"))
+        (CheckState::Review, Some("thp:2M"))
     );
     // Promotion needs no setting.
     assert!(row.why.unwrap().contains("hugeleaf promote"));
     host.thp = Fact::Absent;
-    assert_eq!(one(&host, &Features::default(), "thp").state, State::Absent);
+    assert_eq!(one(&host, &Features::default(), "thp").state, CheckState::Absent);
 }
 
 #[test]
@@ -202,14 +202,14 @@ fn thp_is_what_is_in_force_of_the_full_size() {
     let row = one(&host, &Features::default(), "thp");
     assert_eq!(
         (row.state, row.value.as_deref()),
-        (State::Good, Some("always"))
+        (CheckState::Good, Some("always"))
     );
     thp(&mut host).enabled = word("always");
     thp(&mut host).orders[1].anon = word("never");
     let row = one(&host, &Features::default(), "thp");
     assert_eq!(
         (row.state, row.value.as_deref()),
-        (State::Review, Some("never"))
+        (CheckState::Review, Some("never"))
     );
     assert!(row.command.unwrap().ends_with("hugepages-2048kB/enabled"));
 }
@@ -222,13 +222,13 @@ fn programs_that_want_different_things_get_no_command() {
     let both = row(&["mongod", "redis-server"], "thp");
     let why = both.why.unwrap();
     assert!(why.contains("no value suits all") && why.contains("MongoDB") && why.contains("Redis"));
-    assert_eq!((both.state, both.command), (State::Change, None));
+    assert_eq!((both.state, both.command), (CheckState::Change, None));
     assert_eq!(both.wants.len(), 2);
     // One program wants 1, the other 2.
     let both = row(&["redis-server", "postgres"], "overcommit");
-    assert_eq!((both.state, both.command), (State::Change, None));
+    assert_eq!((both.state, both.command), (CheckState::Change, None));
     let peaceful = row(&["redis-server", "postgres"], "thp");
-    assert_eq!((peaceful.state, peaceful.why), (State::Good, None));
+    assert_eq!((peaceful.state, peaceful.why), (CheckState::Good, None));
     // Among the values that suit one program, the row takes the one that suits the other too.
     assert_eq!(
         row(&["redis-server", "tikv-server"], "thp")
@@ -253,23 +253,23 @@ fn a_rule_for_all_hosts_gives_way_to_programs_that_run_here() {
         let row = find(&rows(&host, &set, None, names), "swappiness");
         (row.state, row.command)
     };
-    assert_eq!(state(&[], "10"), (State::Good, None));
+    assert_eq!(state(&[], "10"), (CheckState::Good, None));
     let to_one = Some("sysctl -w vm.swappiness=1".to_owned());
-    assert_eq!(state(&["mariadbd"], "10"), (State::Review, to_one));
+    assert_eq!(state(&["mariadbd"], "10"), (CheckState::Review, to_one));
     let to_none = Some("sysctl -w vm.swappiness=0".to_owned());
     assert_eq!(
         state(&["mariadbd", "tikv-server"], "60"),
-        (State::Review, to_none)
+        (CheckState::Review, to_none)
     );
     assert_eq!(
         state(&["mariadbd", "tikv-server"], "0"),
-        (State::Good, None)
+        (CheckState::Good, None)
     );
     // Couchbase wants never, so `never` is good.
     let mut off = healthy();
     thp(&mut off).enabled = word("never");
     let row = find(&rows(&off, &features(&[]), None, &["splunkd"]), "thp");
-    assert_eq!(row.state, State::Good);
+    assert_eq!(row.state, CheckState::Good);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn strict_overcommit_has_a_command_where_the_host_can_bear_it_only() {
     host.memory.commit_limit = gib(28);
     host.memory.committed = gib(20);
     let tight = row(&host);
-    assert_eq!((tight.state, tight.command), (State::Review, None));
+    assert_eq!((tight.state, tight.command), (CheckState::Review, None));
     let why = tight.why.unwrap();
     assert!(
         why.contains(
@@ -314,11 +314,11 @@ fn strict_overcommit_that_is_nearly_used_up_is_to_be_changed() {
     };
     host.memory.committed = gib(95);
     let back = Some("sysctl -w vm.overcommit_memory=0".to_owned());
-    assert_eq!(row(&host, "2", &[]), (State::Change, back));
-    assert_eq!(row(&host, "2", &["postgres"]), (State::Change, None));
-    assert_eq!(row(&host, "0", &[]), (State::Good, None));
+    assert_eq!(row(&host, "2", &[]), (CheckState::Change, back));
+    assert_eq!(row(&host, "2", &["postgres"]), (CheckState::Change, None));
+    assert_eq!(row(&host, "0", &[]), (CheckState::Good, None));
     host.memory.committed = gib(90);
-    assert_eq!(row(&host, "2", &["postgres"]), (State::Good, None));
+    assert_eq!(row(&host, "2", &["postgres"]), (CheckState::Good, None));
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn a_program_is_judged_where_it_is_affected() {
     thp(&mut host).enabled = word("always");
     host.memory.swap_total = gib(0);
     let set = features(&[("net.core.somaxconn", "128"), ("vm.swappiness", "60")]);
-    let judge = |all: &[Running]| {
+    let judge = |all: &[RunningProcess]| {
         let rows = rows_of(&host, &set, None, all);
         ["thp", "somaxconn", "swappiness"].map(|id| find(&rows, id).wants.len())
     };
@@ -344,7 +344,7 @@ fn a_program_is_judged_where_it_is_affected() {
 #[test]
 fn programs_are_recognised_by_what_they_are() {
     let known = programs();
-    let titles = |all: &[Running]| -> Vec<String> {
+    let titles = |all: &[RunningProcess]| -> Vec<String> {
         let all = servers(&known, all).into_iter();
         all.map(|server| server.program.title).collect()
     };
@@ -410,7 +410,7 @@ fn mongodb_is_judged_by_version_and_architecture() {
         format!("echo defer+madvise > {file}/defrag")
     );
     let (thp, defrag) = row("ppc64le", Some(8), "never");
-    assert_eq!((thp.state, defrag.state), (State::Good, State::Good));
+    assert_eq!((thp.state, defrag.state), (CheckState::Good, CheckState::Good));
     // Conflicting wants: no command.
     let (thp, _) = row("x86_64", None, "madvise");
     let why = thp.why.unwrap();
@@ -419,7 +419,7 @@ fn mongodb_is_judged_by_version_and_architecture() {
             && why.contains("from 8 on x86_64, aarch64 wants always"),
         "{why}"
     );
-    assert_eq!((thp.state, thp.command), (State::Review, None));
+    assert_eq!((thp.state, thp.command), (CheckState::Review, None));
 }
 
 #[test]
@@ -431,10 +431,10 @@ fn a_program_for_base_pages_of_4k_on_others() {
             "base-page",
         )
     };
-    assert_eq!(state(&host).state, State::Good);
+    assert_eq!(state(&host).state, CheckState::Good);
     host.base_page = size("64K");
     let row = state(&host);
-    assert_eq!((row.state, row.command), (State::Review, None));
+    assert_eq!((row.state, row.command), (CheckState::Review, None));
     assert!(row.why.unwrap().contains("needs another kernel"));
 }
 
@@ -460,7 +460,7 @@ fn what_a_capture_lacks_is_unknown() {
         "mitigations",
         "programs",
     ] {
-        assert_eq!(find(&rows, id).state, State::Unknown, "{id}");
+        assert_eq!(find(&rows, id).state, CheckState::Unknown, "{id}");
     }
 }
 
@@ -484,11 +484,11 @@ fn a_vulnerability_that_is_open_in_part_is_open() {
         "Mitigation: Clear CPU buffers; SMT vulnerable",
         "Unknown: Dependent on hypervisor status",
     ];
-    let all = ("2 mitigated, 2 open, 1 unknown".to_owned(), State::Review);
+    let all = ("2 mitigated, 2 open, 1 unknown".to_owned(), CheckState::Review);
     assert_eq!(of(&texts), all);
     assert_eq!(
         of(&texts[..3]),
-        ("2 mitigated, 0 open, 0 unknown".to_owned(), State::Good)
+        ("2 mitigated, 0 open, 0 unknown".to_owned(), CheckState::Good)
     );
 }
 
@@ -501,22 +501,22 @@ fn threads_are_limited_by_the_smaller_of_two() {
     };
     assert_eq!(
         row("500000", "32768"),
-        ("kernel.pid_max = 32768".to_owned(), State::Review)
+        ("kernel.pid_max = 32768".to_owned(), CheckState::Review)
     );
     assert_eq!(
         row("20000", "4194304"),
-        ("kernel.threads-max = 20000".to_owned(), State::Review)
+        ("kernel.threads-max = 20000".to_owned(), CheckState::Review)
     );
     assert_eq!(
         row("500000", "4194304"),
-        ("kernel.threads-max = 500000".to_owned(), State::Good)
+        ("kernel.threads-max = 500000".to_owned(), CheckState::Good)
     );
 }
 
 #[test]
 fn limits_are_those_of_the_program() {
     let mut all = running(&["redis-server"]);
-    let limit = |name: &str, hard: &str| Limit {
+    let limit = |name: &str, hard: &str| ProcessLimit {
         name: name.to_owned(),
         soft: "1024".to_owned(),
         hard: hard.to_owned(),
@@ -529,13 +529,13 @@ fn limits_are_those_of_the_program() {
     let files = find(&rows, "open-files");
     assert_eq!(
         (files.what.as_str(), files.state),
-        ("Redis: open files", State::Review)
+        ("Redis: open files", CheckState::Review)
     );
     assert_eq!(
         find(&rows, "memlock").value.as_deref(),
         Some("1024, at most 8388608")
     );
-    assert_eq!(find(&rows, "processes").state, State::Unknown);
+    assert_eq!(find(&rows, "processes").state, CheckState::Unknown);
     let rows = rows_of(&healthy(), &Features::default(), None, &[]);
     assert!(rows.iter().all(|row| row.id != "memlock"));
 }
@@ -565,7 +565,7 @@ fn huge_pages_of_512m_for_all_are_looked_at_as_in_status() {
         &self::rows(&host, &Features::default(), None, &["yb-tserver"]),
         "thp",
     );
-    assert_eq!((row.state, row.command), (State::Change, None));
+    assert_eq!((row.state, row.command), (CheckState::Change, None));
 }
 
 #[test]
@@ -590,7 +590,7 @@ fn no_other_screen_advises_what_a_running_program_does_not_want() {
 }
 
 /// Returns the settings that the commands of a screen change, each setting or file once.
-fn set_by(rows: &[Row]) -> BTreeMap<String, String> {
+fn set_by(rows: &[CheckRow]) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let commands = rows.iter().filter_map(|row| row.command.as_deref());
     for command in commands.flat_map(|command| command.split(" && ")) {
@@ -642,7 +642,7 @@ fn after(host: &Host, features: &Features, set: &BTreeMap<String, String>) -> (H
     (host, features)
 }
 
-fn screens() -> impl Strategy<Value = (Host, Features, Vec<Running>)> {
+fn screens() -> impl Strategy<Value = (Host, Features, Vec<RunningProcess>)> {
     let names: Vec<&str> = vec![
         "mongod",
         "redis-server",
@@ -724,7 +724,7 @@ proptest! {
         for row in &then {
             let of_id = then.iter().filter(|other| (other.id, &other.what) == (row.id, &row.what));
             prop_assert_eq!(of_id.count(), 1, "{}", row.id);
-            prop_assert!(row.state != State::Good || row.why.is_none(), "{:?}", row);
+            prop_assert!(row.state != CheckState::Good || row.why.is_none(), "{:?}", row);
             prop_assert!(row.command.is_none() || row.risk.is_some(), "{:?}", row);
         }
     }
@@ -745,17 +745,17 @@ fn a_disk_is_judged_by_what_it_is() {
     };
     let state =
         |rotates, scheduler| one(&host, &disk(Fact::Known(rotates), scheduler), "scheduler").state;
-    assert_eq!(state(false, "[none] mq-deadline"), State::Good);
-    assert_eq!(state(true, "[none] mq-deadline"), State::Review);
-    assert_eq!(state(false, "none [bfq]"), State::Review);
+    assert_eq!(state(false, "[none] mq-deadline"), CheckState::Good);
+    assert_eq!(state(true, "[none] mq-deadline"), CheckState::Review);
+    assert_eq!(state(false, "none [bfq]"), CheckState::Review);
     // A virtual disk does not report it, and an unavailable scheduler cannot be selected.
     let virtio = one(
         &host,
         &disk(Fact::Absent, "[none] mq-deadline"),
         "scheduler",
     );
-    assert_eq!(virtio.state, State::Good);
-    assert_eq!(state(true, "[none]"), State::Good);
+    assert_eq!(virtio.state, CheckState::Good);
+    assert_eq!(state(true, "[none]"), CheckState::Good);
     // The wants of a profile.
     let ahead = |profile| {
         let disk = disk(Fact::Known(false), "[none]");
@@ -764,7 +764,7 @@ fn a_disk_is_judged_by_what_it_is() {
     };
     assert_eq!(
         (ahead(None), ahead(Some(Profile::Backup))),
-        (State::Good, State::Review)
+        (CheckState::Good, CheckState::Review)
     );
 }
 
@@ -781,9 +781,9 @@ fn mounts_without_barriers_lose_commits() {
         ..Features::default()
     };
     let state = |options| one(&host, &mount(options), "mount").state;
-    assert_eq!(state("rw,relatime"), State::Good);
-    assert_eq!(state("rw,relatime,nobarrier"), State::Change);
-    assert_eq!(state("rw"), State::Review);
+    assert_eq!(state("rw,relatime"), CheckState::Good);
+    assert_eq!(state("rw,relatime,nobarrier"), CheckState::Change);
+    assert_eq!(state("rw"), CheckState::Review);
 }
 
 #[test]
@@ -800,9 +800,9 @@ fn a_slow_clock_is_named_with_a_better_one() {
         ]),
         ..Features::default()
     };
-    assert_eq!(one(&host, &clock("tsc"), "clock").state, State::Good);
+    assert_eq!(one(&host, &clock("tsc"), "clock").state, CheckState::Good);
     let row = one(&host, &clock("hpet"), "clock");
-    assert!(row.state == State::Change && row.command.unwrap().contains("tsc"));
+    assert!(row.state == CheckState::Change && row.command.unwrap().contains("tsc"));
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub struct Tally {
 
 impl Tally {
     /// Counts the pages of a range within one block. A page under migration reads as swapped.
-    pub fn of(range: Range, runs: &[PageRun]) -> Tally {
+    pub fn from_runs(range: Range, runs: &[PageRun]) -> Tally {
         let mut tally = Tally::default();
         for run in runs {
             if let Some(part) = run.range.intersect(range) {
@@ -103,7 +103,7 @@ pub struct Slot {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct BlockPages {
     pub slot: Range,
     pub whole: bool,
     pub range: Range,
@@ -111,7 +111,7 @@ pub struct Part {
 }
 
 /// Splits `runs` at the boundaries of the blocks of `size` inside `range`.
-pub fn parts(range: Range, size: PageSize, runs: &[PageRun]) -> impl Iterator<Item = Part> {
+pub fn parts(range: Range, size: PageSize, runs: &[PageRun]) -> impl Iterator<Item = BlockPages> {
     let inner = range.aligned_inside(size);
     let of_run = move |run: &PageRun| {
         let (state, part) = (run.state, run.range.intersect(range));
@@ -121,7 +121,7 @@ pub fn parts(range: Range, size: PageSize, runs: &[PageRun]) -> impl Iterator<It
             let (slot, whole) = slot_at(range, inner, size, at);
             let range = Range::new(at, part.end().min(slot.end())).ok()?;
             at = range.end();
-            Some(Part {
+            Some(BlockPages {
                 slot,
                 whole,
                 range,
@@ -224,7 +224,7 @@ mod tests {
                 prop_assert!(range.intersect(s.range) == Some(s.range));
                 prop_assert!(!s.whole || (size.divides(s.range.start()) && s.range.len() == size.bytes()));
                 prop_assert!(s.tally.present + s.tally.swapped <= s.range.len());
-                let alone = Tally::of(s.range, &runs);
+                let alone = Tally::from_runs(s.range, &runs);
                 prop_assert_eq!(alone, s.tally);
             }
         }

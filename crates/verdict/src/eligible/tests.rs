@@ -12,7 +12,7 @@ use crate::why::tests::testing::{
 const AT: u64 = 64 * G;
 
 #[track_caller]
-fn is(host: &Host, segment: Segment, expected: Result<Kind, Reason>) {
+fn is(host: &Host, segment: Segment, expected: Result<MappingKind, Reason>) {
     let process = process(vec![segment]);
     assert_eq!(mapping(host, &process, &process.segments[0]), expected);
 }
@@ -26,7 +26,7 @@ fn on_tmpfs(mut segment: Segment) -> Segment {
 #[test]
 fn where_no_huge_page_fits_nothing_else_matters() {
     let host = host();
-    is(&host, anon(AT, 2 * M), Ok(Kind::Private));
+    is(&host, anon(AT, 2 * M), Ok(MappingKind::Private));
     is(&host, anon(AT + 4 * K, 2 * M), Err(Reason::TooSmall));
     is(&host, flagged(anon(AT, M), b"nh"), Err(Reason::TooSmall));
     is(
@@ -52,7 +52,7 @@ fn flags_that_the_kernel_refuses_and_flags_that_it_does_not() {
     }
     // Sealed, droppable, wiped on fork, growing down, locked, not dumped: tested, all collapse.
     for flag in [b"sl", b"dp", b"wf", b"gd", b"lo", b"dd"] {
-        is(&host, flagged(anon(AT, 4 * M), flag), Ok(Kind::Private));
+        is(&host, flagged(anon(AT, 4 * M), flag), Ok(MappingKind::Private));
     }
     let mut secret = flagged(shm(AT, 4 * M), b"lo");
     secret.name = "/secretmem (deleted)".to_owned();
@@ -64,7 +64,7 @@ fn flags_that_the_kernel_refuses_and_flags_that_it_does_not() {
 fn merging_is_of_anonymous_memory() {
     let host = host();
     // Mergeable memory can be promoted, but merged memory cannot.
-    is(&host, flagged(anon(AT, 4 * M), b"mg"), Ok(Kind::Private));
+    is(&host, flagged(anon(AT, 4 * M), b"mg"), Ok(MappingKind::Private));
     let mut merged = flagged(anon(AT, 2 * M), b"mg");
     merged.merged = Bytes(64 * K);
     let (own, shared) = (
@@ -75,7 +75,7 @@ fn merging_is_of_anonymous_memory() {
     let runs = &merged.pages.known().unwrap().runs;
     let tally = cut(&merged, size("2M"), runs)[0].tally;
     let huge = size("2M").bytes();
-    let judged = |tally| block(Kind::Private, huge, tally, huge);
+    let judged = |tally| block(MappingKind::Private, huge, tally, huge);
     assert_eq!(judged(&tally), Err(Reason::Merged));
     let forked = Tally {
         merged: Bytes::ZERO,
@@ -102,13 +102,13 @@ fn a_file_is_collapsed_where_the_kernel_says_so() {
     let (yes, no, unasked) = (Fact::Known(true), Fact::Known(false), Fact::Absent);
     let none = Err(Reason::NoLargeFolios);
     for (host, file, expected) in [
-        (&older, with("ext4", false, yes.clone()), Ok(Kind::File)),
+        (&older, with("ext4", false, yes.clone()), Ok(MappingKind::File)),
         (&older, with("ext4", true, no.clone()), none),
-        (&older, with("ext4", true, unasked.clone()), Ok(Kind::File)),
+        (&older, with("ext4", true, unasked.clone()), Ok(MappingKind::File)),
         (&older, with("ext4", false, unasked.clone()), none),
         // XFS answers for faults, regardless of a collapse.
         (&older, with("xfs", true, unasked.clone()), none),
-        (&newer, with("xfs", false, unasked), Ok(Kind::File)),
+        (&newer, with("xfs", false, unasked), Ok(MappingKind::File)),
         (&newer, with("xfs", true, no), Err(Reason::SmallFolios)),
     ] {
         is(host, file, expected);
@@ -123,7 +123,7 @@ fn a_thread_stack_goes_by_its_flag_and_the_main_stack_is_left_alone() {
         segment
     };
     let host = host();
-    is(&host, stack(Role::ThreadStack), Ok(Kind::Private));
+    is(&host, stack(Role::ThreadStack), Ok(MappingKind::Private));
     let refused = flagged(stack(Role::ThreadStack), b"nh");
     is(&host, refused, Err(Reason::ThreadStack));
     is(&host, stack(Role::Stack), Err(Reason::MainStack));
@@ -137,14 +137,14 @@ fn a_file_of_a_tmpfs_is_shared_memory() {
     let text = file(AT, 4 * M, Role::Text);
     let (never, deny) = (host(), with_thp(|t| t.shmem_enabled = word("deny")));
     is(&never, written.clone(), Err(Reason::NoLargeFolios));
-    is(&never, on_tmpfs(written.clone()), Ok(Kind::Shared));
-    is(&never, on_tmpfs(text.clone()), Ok(Kind::File));
+    is(&never, on_tmpfs(written.clone()), Ok(MappingKind::Shared));
+    is(&never, on_tmpfs(text.clone()), Ok(MappingKind::File));
     is(&deny, on_tmpfs(written.clone()), Err(Reason::ShmemDeny));
     is(&deny, on_tmpfs(text.clone()), Err(Reason::ShmemDeny));
     is(&deny, text, Err(Reason::TextUnsupported));
     // A kernel that collapses writable files reports it.
     written.thp_eligible = Fact::Known(true);
-    is(&never, written, Ok(Kind::File));
+    is(&never, written, Ok(MappingKind::File));
     is(
         &never,
         on_tmpfs(file(AT, 4 * M, Role::Data)),
@@ -157,22 +157,22 @@ fn shared_memory_goes_by_deny_and_by_the_knob_of_its_size() {
     let eight = || shm(AT, 8 * M);
     let deny = with_thp(|t| t.shmem_enabled = word("deny"));
     is(&deny, eight(), Err(Reason::ShmemDeny));
-    is(&host(), eight(), Ok(Kind::Shared));
+    is(&host(), eight(), Ok(MappingKind::Shared));
     let of_size = |value: &str| with_thp(|t| t.orders[3].shmem = word(value));
     is(&of_size("never"), eight(), Err(Reason::ShmemSizeOff));
     is(&of_size("advise"), eight(), Err(Reason::ShmemSizeOff));
     is(
         &of_size("advise"),
         flagged(eight(), b"hg"),
-        Ok(Kind::Shared),
+        Ok(MappingKind::Shared),
     );
-    is(&of_size("within_size"), eight(), Ok(Kind::Shared));
+    is(&of_size("within_size"), eight(), Ok(MappingKind::Shared));
     let mut sysv = eight();
     sysv.name = "/SYSV00000000 (deleted)".to_owned();
-    is(&of_size("never"), sysv, Ok(Kind::Shared));
+    is(&of_size("never"), sysv, Ok(MappingKind::Shared));
     let mut linked = eight();
     linked.name = "/dev/shm/a".to_owned();
-    is(&of_size("never"), linked, Ok(Kind::Shared));
+    is(&of_size("never"), linked, Ok(MappingKind::Shared));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_process_and_a_host_that_have_none() {
     p.thp_disabled = Fact::Known(true);
     assert_eq!(of(&host(), &p), Err(Reason::ProcessDisabled));
     p.thp_disabled = Fact::Absent;
-    assert_eq!(of(&host(), &p), Ok(Kind::Private));
+    assert_eq!(of(&host(), &p), Ok(MappingKind::Private));
     let mut without = host();
     without.thp = Fact::Absent;
     assert_eq!(of(&without, &p), Err(Reason::NoThp));
@@ -204,24 +204,24 @@ fn a_block_must_be_whole_and_the_process_s_own() {
     };
     let (cow, zero, rest) = (PageState::PRESENT, OWN.with(PageState::ZERO), 2 * M - 4 * K);
     let of_file = OWN.with(PageState::FILE);
-    let private = |runs| judged(Kind::Private, runs);
+    let private = |runs| judged(MappingKind::Private, runs);
     assert_eq!(private(vec![(2 * M, OWN)]), Ok(()));
     assert_eq!(
         private(vec![(rest, OWN), (4 * K, cow)]),
         Err(Reason::CopyOnWrite)
     );
-    assert_eq!(judged(Kind::Shared, vec![(2 * M, cow)]), Ok(()));
+    assert_eq!(judged(MappingKind::Shared, vec![(2 * M, cow)]), Ok(()));
     assert_eq!(private(vec![(rest, OWN)]), Err(Reason::PartlyResident));
     assert_eq!(private(vec![(4 * K, OWN)]), Err(Reason::Sparse));
     let guarded = || vec![(rest, OWN), (4 * K, PageState::GUARD)];
     assert_eq!(private(guarded()), Err(Reason::Guarded));
-    assert_eq!(judged(Kind::Shared, guarded()), Err(Reason::Guarded));
+    assert_eq!(judged(MappingKind::Shared, guarded()), Err(Reason::Guarded));
     assert_eq!(
         private(vec![(rest, OWN), (4 * K, zero)]),
         Err(Reason::PartlyResident)
     );
     assert_eq!(
-        judged(Kind::Shared, vec![(rest, cow)]),
+        judged(MappingKind::Shared, vec![(rest, cow)]),
         Err(Reason::PartlyMapped)
     );
     let swapped = vec![(rest, OWN), (4 * K, PageState::SWAPPED)];

@@ -3,7 +3,7 @@
 use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit, HugetlbAccounting, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::{Finding, Next, shell_word};
+use super::{Finding, ScreenCommand, shell_word};
 use crate::advice::{Change, Scope, Setting, of_container};
 
 fn limits(host: &Host) -> impl Iterator<Item = (&Cgroup, &HugetlbLimit)> {
@@ -40,7 +40,7 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
         .collect();
     let (cgroup, limit) = open.first()?;
     let allowed = limit.fault_limit.get().flatten().unwrap_or_default();
-    let next: Next = if host.is_in_container {
+    let next: ScreenCommand = if host.is_in_container {
         of_container(limit.size, None, "").into()
     } else if limit.reservation_limit.is_absent() {
         // The kernel has no reservation limits (before Linux 5.7), so only reading the counter is left.

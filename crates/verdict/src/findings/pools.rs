@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hugeleaf_host::{Host, LeftoverKind, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::{Finding, Next, Severity, shell_word, without_pods};
+use super::{Finding, ScreenCommand, Severity, shell_word, without_pods};
 use crate::advice::{Change, PLAN, Setting};
 use crate::{clean, list};
 
@@ -35,8 +35,8 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
     };
     let left = pool.persistent() - idle;
     // A file or the command line requests them again at the next boot. A plan changes both.
-    let asked = asked(host).remove(&pool.size);
-    let next: Next = match asked.is_some_and(|(pages, _)| Pages(pages) > left) {
+    let asked = configured_pages(host).remove(&pool.size);
+    let next: ScreenCommand = match asked.is_some_and(|(pages, _)| Pages(pages) > left) {
         true => "hugeleaf plan --tighten".into(),
         false => change(pool, left).check(host).into(),
     };
@@ -66,7 +66,7 @@ fn change(pool: &Pool, pages: Pages) -> Change {
 
 /// Returns the command that grows a pool, of one node or of all, or the reason against it. If enough pages of the size are
 /// unused, a plan decides if more are needed.
-fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (Next, Option<String>) {
+fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (ScreenCommand, Option<String>) {
     match change(pool, to).compacting().check(host) {
         Err(refused) => (refused.alternative.into(), Some(refused.why)),
         Ok(_) if of_size.available() >= to - pool.persistent() => (PLAN.into(), None),
@@ -172,7 +172,7 @@ pub fn uneven(host: &Host, pool: &Pool) -> Option<Finding> {
 }
 
 pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
-    let (asked, by) = asked(host).remove(&pool.size)?;
+    let (asked, by) = configured_pages(host).remove(&pool.size)?;
     pool.total.get()?;
     let (has, asked) = (pool.persistent(), Pages(asked));
     let missing = asked - has;
@@ -191,7 +191,7 @@ pub fn short(host: &Host, pool: &Pool) -> Option<Finding> {
 
 /// Returns the requested number of pages of each size, and its source. Settings in /etc override boot parameters, because
 /// they are applied later.
-fn asked(host: &Host) -> BTreeMap<PageSize, (u64, String)> {
+fn configured_pages(host: &Host) -> BTreeMap<PageSize, (u64, String)> {
     let default = host.memory.default_hugetlb_page.get();
     let boot = host.limits.boot.text().unwrap_or_default();
     let mut asked: BTreeMap<_, _> = boot_pools(boot, default)

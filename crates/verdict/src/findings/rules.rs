@@ -2,16 +2,16 @@
 
 use hugeleaf_host::{self as host};
 
-use super::{Finding, cgroups, dead, memory, pools, thp, unreadable};
+use super::{Finding, cgroups, ineffective_settings, memory, pools, thp, unreadable};
 
 /// A rule about a host, or about each pool over all its nodes.
-enum Rule {
+enum FindingRule {
     Host(fn(&host::Host) -> Option<Finding>),
     Pool(fn(&host::Host, &host::Pool) -> Option<Finding>),
 }
-use Rule::{Host, Pool};
+use FindingRule::{Host, Pool};
 
-const RULES: &[Rule] = &[
+const RULES: &[FindingRule] = &[
     Host(cgroups::faults_only),
     Host(cgroups::kubelet),
     Host(cgroups::resized_pod),
@@ -25,16 +25,16 @@ const RULES: &[Rule] = &[
     Pool(pools::idle),
     Pool(pools::uneven),
     Pool(pools::surplus),
-    Host(dead::boot),
-    Host(dead::sysctl),
-    Host(dead::anon_top),
-    Host(dead::shmem_top),
-    Host(dead::inherit_private),
-    Host(dead::inherit_shared),
-    Host(dead::defrag),
-    Host(dead::khugepaged),
-    Host(dead::shm_group),
-    Host(dead::max_ptes_none),
+    Host(ineffective_settings::boot),
+    Host(ineffective_settings::sysctl),
+    Host(ineffective_settings::anon_top),
+    Host(ineffective_settings::shmem_top),
+    Host(ineffective_settings::inherit_private),
+    Host(ineffective_settings::inherit_shared),
+    Host(ineffective_settings::defrag),
+    Host(ineffective_settings::khugepaged),
+    Host(ineffective_settings::shm_group),
+    Host(ineffective_settings::max_ptes_none),
     Host(thp::compaction),
     Host(thp::large),
     Host(memory::private_on_base),
@@ -45,7 +45,7 @@ const RULES: &[Rule] = &[
 
 /// Returns all findings about a host, the worst first.
 pub fn findings(host: &host::Host) -> Vec<Finding> {
-    let by = |rule: &Rule| -> Vec<Finding> {
+    let by = |rule: &FindingRule| -> Vec<Finding> {
         match rule {
             Host(rule) => rule(host).into_iter().collect(),
             Pool(rule) => host.totals().filter_map(|pool| rule(host, pool)).collect(),

@@ -7,7 +7,7 @@
 use hugeleaf_host::{Host, RunRole};
 use hugeleaf_units::{Bytes, Failure, Ladder, PageKind, PageSize, Rung};
 
-use super::Want;
+use super::PagePolicy;
 use super::rung::thp_use;
 use crate::list;
 
@@ -28,7 +28,7 @@ pub struct Mapped {
     pub key: &'static str,
     pub value: String,
     pub role: RunRole,
-    pub request: Want,
+    pub request: PagePolicy,
 }
 
 /// Translates a value of LDR_CNTRL, and of the variable LARGE_PAGE_DATA if it is set.
@@ -80,7 +80,7 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Failure> {
         let here = match value {
             "Y" | "y" => size_here(AIX_LARGE, RunRole::Data, host, false),
             "M" | "m" => size_here(AIX_LARGE, RunRole::Data, host, true),
-            "N" | "n" => Some(Want::Base),
+            "N" | "n" => Some(PagePolicy::Base),
             _ => None,
         };
         let here = here.ok_or_else(|| {
@@ -128,7 +128,7 @@ fn same_size(size: &str, value: &str) -> bool {
 /// Translates an AIX size to sizes of this host. For shared memory: all pools up to the size,
 /// largest first, and then THP. Otherwise: the largest THP size up to it. `None` if `size` is
 /// invalid.
-fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<Want> {
+fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<PagePolicy> {
     let asked: PageSize = size.parse().ok()?;
     let serves = |kind: PageKind| match kind {
         PageKind::Base => false,
@@ -155,14 +155,14 @@ fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<
         _ => sizes.into_iter().take(1).collect(),
     };
     let rungs = match rungs.is_empty() {
-        true if !mandatory => return Some(Want::Base),
+        true if !mandatory => return Some(PagePolicy::Base),
         // The host has no such size; request it anyway, so that the error names it.
         true => vec![asked],
         false => rungs,
     };
     let rung = |size| Rung { size, kind: None };
     let rungs = rungs.into_iter().map(rung).collect();
-    Some(Want::Ladder(Ladder::of(rungs, mandatory)))
+    Some(PagePolicy::Ladder(Ladder::new(rungs, mandatory)))
 }
 
 fn is_thp(host: &Host, size: PageSize) -> bool {

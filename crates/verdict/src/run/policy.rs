@@ -8,7 +8,7 @@ use hugeleaf_host::system::parse_nodes;
 use hugeleaf_units::{Bytes, Ladder};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Want {
+pub enum PagePolicy {
     /// The largest size that this host can provide.
     #[default]
     Auto,
@@ -17,33 +17,33 @@ pub enum Want {
     Ladder(Ladder),
 }
 
-impl Want {
+impl PagePolicy {
     /// True if base pages are not acceptable.
     pub fn is_mandatory(&self) -> bool {
-        matches!(self, Want::Ladder(ladder) if ladder.is_mandatory())
+        matches!(self, PagePolicy::Ladder(ladder) if ladder.is_mandatory())
     }
 }
 
-impl fmt::Display for Want {
+impl fmt::Display for PagePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Want::Auto => f.pad("auto"),
-            Want::Base => f.pad("base"),
-            Want::Ladder(ladder) => f.pad(&ladder.to_string()),
+            PagePolicy::Auto => f.pad("auto"),
+            PagePolicy::Base => f.pad("base"),
+            PagePolicy::Ladder(ladder) => f.pad(&ladder.to_string()),
         }
     }
 }
 
-impl FromStr for Want {
+impl FromStr for PagePolicy {
     type Err = String;
 
     /// Parses `auto`, `base` or a ladder.
-    fn from_str(text: &str) -> Result<Want, String> {
+    fn from_str(text: &str) -> Result<PagePolicy, String> {
         match text {
-            "auto" => Ok(Want::Auto),
-            "base" => Ok(Want::Base),
+            "auto" => Ok(PagePolicy::Auto),
+            "base" => Ok(PagePolicy::Base),
             _ => match text.parse() {
-                Ok(ladder) => Ok(Want::Ladder(ladder)),
+                Ok(ladder) => Ok(PagePolicy::Ladder(ladder)),
                 Err(error) => Err(format!("{error}, or auto, or base")),
             },
         }
@@ -110,7 +110,7 @@ impl FromStr for Numa {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// The request for each role, in the order of [`RunRole::ALL`].
-    pub wants: [Want; 4],
+    pub wants: [PagePolicy; 4],
     pub reserve: Option<Bytes>,
     pub numa: Option<Numa>,
     /// Base names of the affected executables; empty for all.
@@ -118,7 +118,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    pub const fn want(&self, role: RunRole) -> &Want {
+    pub const fn want(&self, role: RunRole) -> &PagePolicy {
         &self.wants[role as usize]
     }
 

@@ -8,7 +8,7 @@ use crate::eligible::huge_page as pmd;
 use crate::list;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Judged {
+pub enum RungResult {
     /// The library tries these, in this order.
     Ways(Vec<RunPageKind>),
     /// The kernel does it automatically. No action is needed, and the result is not guaranteed.
@@ -18,13 +18,13 @@ pub enum Judged {
     Unavailable(Failure),
 }
 
-pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
+pub fn judge(host: &Host, role: RunRole, rung: Rung) -> RungResult {
     let size = rung.size;
     if size == host.base_page && rung.kind != Some(PageKind::Hugetlb) {
-        return Judged::Base;
+        return RungResult::Base;
     }
     if size < host.base_page {
-        return Judged::Unavailable(Failure::new(
+        return RungResult::Unavailable(Failure::new(
             format!("the smallest page here is {}", host.base_page),
             "# use sizes that the host has: hugeleaf status",
         ));
@@ -38,16 +38,16 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
     let thp = thp_may_serve.then(|| as_thp(host, role, size));
     match (pool, thp) {
         // An empty pool may be filled before the program creates its segment.
-        (Some(Err(_)), Some(Ok(Judged::Ways(more)))) if host.pool(size).is_some() => {
-            Judged::Ways([vec![RunPageKind::Hugetlb(size)], more].concat())
+        (Some(Err(_)), Some(Ok(RungResult::Ways(more)))) if host.pool(size).is_some() => {
+            RungResult::Ways([vec![RunPageKind::Hugetlb(size)], more].concat())
         }
-        (Some(Ok(way)), Some(Ok(Judged::Ways(more)))) => Judged::Ways([vec![way], more].concat()),
-        (Some(Ok(way)), _) => Judged::Ways(vec![way]),
+        (Some(Ok(way)), Some(Ok(RungResult::Ways(more)))) => RungResult::Ways([vec![way], more].concat()),
+        (Some(Ok(way)), _) => RungResult::Ways(vec![way]),
         (_, Some(Ok(judged))) => judged,
         // Report the pool for a size that only a pool can have, otherwise THP.
-        (Some(Err(lack)), Some(Err(_))) if !is_of_thp(host, role, size) => Judged::Unavailable(lack),
-        (_, Some(Err(lack))) | (Some(Err(lack)), None) => Judged::Unavailable(lack),
-        (None, None) => Judged::Base,
+        (Some(Err(lack)), Some(Err(_))) if !is_of_thp(host, role, size) => RungResult::Unavailable(lack),
+        (_, Some(Err(lack))) | (Some(Err(lack)), None) => RungResult::Unavailable(lack),
+        (None, None) => RungResult::Base,
     }
 }
 
@@ -95,14 +95,14 @@ pub fn full_thp(host: &Host, role: RunRole) -> Result<RunPageKind, Failure> {
     Ok(RunPageKind::Thp)
 }
 
-fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure> {
+fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<RungResult, Failure> {
     let full = full_thp(host, role)?;
     match pmd(host) {
         Some(pmd) if role == RunRole::Text && size < pmd => Err(Failure::new(
             format!("code can be promoted to {pmd} pages only"),
             format!("hugeleaf run --text {pmd} ..."),
         )),
-        Some(pmd) if size == pmd => Ok(Judged::Ways(vec![full])),
+        Some(pmd) if size == pmd => Ok(RungResult::Ways(vec![full])),
         Some(pmd) if size > pmd => Err(Failure::new(
             format!("the largest transparent huge page is {pmd}"),
             format!("hugeleaf run --{role} hugetlb:{size} ...    # from a pool"),
@@ -112,7 +112,7 @@ fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure>
 }
 
 /// Judges a size below the PMD size, which the kernel provides automatically or not at all.
-fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Failure> {
+fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<RungResult, Failure> {
     let none = || {
         Failure::new(
             format!("this kernel has no transparent huge pages of {size}"),
@@ -124,9 +124,9 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Fai
     let of = thp_use(role);
     let (name, own) = (of.knob(), order.own_setting(of));
     match order.effective(thp, of) {
-        Some("always" | "within_size" | "force") => Ok(Judged::Automatic),
+        Some("always" | "within_size" | "force") => Ok(RungResult::Automatic),
         // An unreadable setting is unknown, so report nothing.
-        None if !own.is_absent() => Ok(Judged::Automatic),
+        None if !own.is_absent() => Ok(RungResult::Automatic),
         None => Err(none()),
         Some(word) => {
             let knob = format!("hugepages-{}kB/{name}", size.bytes().get() / 1024);

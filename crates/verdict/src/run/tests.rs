@@ -515,7 +515,7 @@ fn what_is_not_known_stands_in_no_way() {
 #[test]
 fn flags_print_as_they_are_read() {
     for text in ["auto", "base", "1G,2M!", "hugetlb:2M,thp:2M"] {
-        assert_eq!(text.parse::<Want>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<PagePolicy>().unwrap().to_string(), text);
     }
     for text in ["bind=0,2", "prefer=1", "local"] {
         assert_eq!(text.parse::<Numa>().unwrap().to_string(), text);
@@ -525,7 +525,7 @@ fn flags_print_as_they_are_read() {
         [0, 2, 3]
     );
     for text in ["", "2X", "auto!", "base,2M"] {
-        let error = text.parse::<Want>().unwrap_err().to_string();
+        let error = text.parse::<PagePolicy>().unwrap_err().to_string();
         assert!(error.contains("auto"), "{error}");
     }
     for text in [
@@ -545,7 +545,7 @@ fn flags_print_as_they_are_read() {
 proptest! {
     #[test]
     fn nothing_panics(data in ".{0,20}", numa in ".{0,20}", cntrl in "[A-Z_=@0-9KMG]{0,40}") {
-        let _ = data.parse::<Want>();
+        let _ = data.parse::<PagePolicy>();
         let _ = numa.parse::<Numa>();
         let _ = translate(&cntrl, None, &host(0, 0));
     }
@@ -561,7 +561,7 @@ proptest! {
             .map(|(shift, kind)| format!("{}{}", ["", "thp:", "hugetlb:"][*kind], 1u64 << shift))
             .collect();
         let text = format!("{}{}", words.join(","), if mandatory { "!" } else { "" });
-        prop_assume!(text.parse::<Want>().is_ok());
+        prop_assume!(text.parse::<PagePolicy>().is_ok());
         let role = RunRole::ALL[role];
         if let Ok(found) = resolve(&policy(&[(role.name(), &text)]), &host(4, 0), None) {
             let printed = found.settings.to_string();

@@ -1,6 +1,6 @@
 //! Findings about memory: page tables, compaction, huge pages created and split, segments of mixed sizes.
 
-use hugeleaf_trace::model::{Held, MemoryState, SegmentMemory};
+use hugeleaf_trace::model::{PageSizeUsage, MemoryState, SegmentMemory};
 use hugeleaf_trace::tables::memory::{SegmentRow, MemoryScope, held, newest, segments, total};
 use hugeleaf_trace::tables::{profile, share};
 use hugeleaf_units::Bytes;
@@ -245,7 +245,7 @@ pub fn mixed_sizes(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     })
 }
 
-fn size(held: &Held) -> String {
+fn size(held: &PageSizeUsage) -> String {
     format!(
         "{} on {} {}",
         Bytes(held.bytes),

@@ -1,7 +1,7 @@
 //! Limits of a trace: too few samples, lost events, misplaced samples.
 
-use hugeleaf_trace::model::Source;
-use hugeleaf_trace::tables::measured::{Collection, not_measured};
+use hugeleaf_trace::model::EventSource;
+use hugeleaf_trace::tables::collections::{Collection, not_measured};
 use hugeleaf_trace::tables::share;
 
 use super::{TraceStats, TraceFinding, percent};
@@ -16,7 +16,7 @@ const SKEWED: f64 = 0.1;
 
 /// True if the trace has enough data to report an absence.
 pub(super) fn is_enough(seen: &TraceStats<'_>) -> bool {
-    let lost_little = |source: &Source| lost_part(source).is_none_or(|part| part < LOST);
+    let lost_little = |source: &EventSource| lost_part(source).is_none_or(|part| part < LOST);
     // A target that hardly runs has few samples, and its idleness is the answer.
     let idle = seen
         .cpus_used()
@@ -25,13 +25,13 @@ pub(super) fn is_enough(seen: &TraceStats<'_>) -> bool {
     sampled && seen.trace.sources.iter().all(lost_little)
 }
 
-fn lost_part(source: &Source) -> Option<f64> {
+fn lost_part(source: &EventSource) -> Option<f64> {
     share(source.lost, source.events.saturating_add(source.lost)).filter(|part| *part > 0.0)
 }
 
 pub fn lost(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     let sources = seen.trace.sources.iter();
-    let lost: Vec<(&Source, f64)> = sources.filter_map(|s| Some((s, lost_part(s)?))).collect();
+    let lost: Vec<(&EventSource, f64)> = sources.filter_map(|s| Some((s, lost_part(s)?))).collect();
     let worst = lost.iter().map(|(_, part)| *part).fold(0.0, f64::max);
     if lost.is_empty() {
         return None;

@@ -3,7 +3,7 @@
 use hugeleaf_host::{HugetlbAccounting, Pool, RunPageKind, RunRole, Segment};
 use hugeleaf_units::{PageSize, Pages};
 
-use crate::asking::{self, PoolProgram};
+use crate::pool_programs::{self, PoolProgram};
 use crate::eligible::is_on_pool;
 
 use super::{Case, Reason};
@@ -58,7 +58,7 @@ pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
 pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
     let fits = |p: &&Pool| p.gives_any() && p.size.bytes() <= segment.range.len();
     let filled = || case.host.totals().filter(fits);
-    let asked = asking::requested_page_size(case.host, None);
+    let asked = pool_programs::requested_page_size(case.host, None);
     let can_take = |p: &&Pool| match PoolProgram::of(&case.process.name) {
         Some(program) if program.takes_any_size() => true,
         Some(program) => program.size_setting(p.size).is_some() && short(p, segment) == Pages(0),
@@ -72,7 +72,7 @@ pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
 
 /// Returns the additional setting that makes the program request pages of this size.
 pub fn size_setting(case: &Case<'_>, size: PageSize) -> Option<String> {
-    let is_other = asking::requested_page_size(case.host, None) != Some(size);
+    let is_other = pool_programs::requested_page_size(case.host, None) != Some(size);
     PoolProgram::of(&case.process.name)?
         .size_setting(size)
         .filter(|_| is_other)

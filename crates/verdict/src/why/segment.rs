@@ -3,7 +3,7 @@
 use hugeleaf_host::{Fact, Role, Segment};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
-use crate::eligible::{self, Kind, Slot};
+use crate::eligible::{self, MappingKind, Slot};
 use crate::growth::Holes;
 
 use super::{Case, Reason, Remedy, TightestLimit, hugetlb, setting};
@@ -22,7 +22,7 @@ pub struct Finding {
 
 /// The classified bytes of a segment, before they are described in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct SegmentFindings {
     pub resident: Bytes,
     pub huge: Bytes,
     pub too_small: Bytes,
@@ -40,14 +40,14 @@ enum Whole {
     ByPages(Reason),
 }
 
-pub fn examine(case: &Case<'_>, segment: &Segment) -> Found {
+pub fn examine(case: &Case<'_>, segment: &Segment) -> SegmentFindings {
     let large: Bytes = segment
         .by_page_size
         .iter()
         .filter(|h| h.kind != PageKind::Base)
         .map(|h| h.bytes)
         .sum();
-    let mut found = Found {
+    let mut found = SegmentFindings {
         resident: segment.resident,
         huge: large.min(segment.resident),
         too_small: Bytes::ZERO,
@@ -72,7 +72,7 @@ fn holes(reason: Reason, there: Bytes, range: Range) -> Holes {
     holes
 }
 
-impl Found {
+impl SegmentFindings {
     fn put_rest(&mut self, segment: &Segment, reason: Reason) {
         let bytes = self.resident - self.huge - self.too_small;
         if bytes.is_zero() {
@@ -138,15 +138,15 @@ fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
         Some(smallest) if segment.range.len() < smallest.bytes() => return Whole::TooSmall,
         _ => {}
     }
-    match (allowed, Kind::of(segment)) {
-        (Ok(Kind::Private), _) => Whole::ByPages(setting::of_private(case, segment)),
-        (Ok(Kind::Shared), _) => Whole::ByPages(setting::of_shared(case, segment)),
-        (Ok(Kind::File), _) => Whole::ByPages(match segment.role {
+    match (allowed, MappingKind::from_segment(segment)) {
+        (Ok(MappingKind::Private), _) => Whole::ByPages(setting::of_private(case, segment)),
+        (Ok(MappingKind::Shared), _) => Whole::ByPages(setting::of_shared(case, segment)),
+        (Ok(MappingKind::File), _) => Whole::ByPages(match segment.role {
             Role::Text => Reason::TextNotCollapsed,
             _ => Reason::FileNotCollapsed,
         }),
         (Err(Reason::TooSmall), _) => Whole::ShortOfPmd,
-        (Err(reason), Kind::Shared) if takes_a_restart(reason) => {
+        (Err(reason), MappingKind::Shared) if takes_a_restart(reason) => {
             // A configured pool is then the shorter way.
             Whole::Stopped(hugetlb::reason(case, segment).unwrap_or(reason))
         }
@@ -185,7 +185,7 @@ fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Reas
 /// mappings.
 fn is_cut_by_lock(case: &Case<'_>, segment: &Segment, range: Range) -> bool {
     let locked = |s: &Segment| s.flags.has("lo");
-    let is_private = |s: &Segment| Kind::of(s) == Kind::Private;
+    let is_private = |s: &Segment| MappingKind::from_segment(s) == MappingKind::Private;
     is_private(segment)
         && case.process.segments.iter().any(|s| {
             let touches = s.range.end() == range.start() || s.range.start() == range.end();
@@ -193,7 +193,7 @@ fn is_cut_by_lock(case: &Case<'_>, segment: &Segment, range: Range) -> bool {
         })
 }
 
-fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Found) {
+fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut SegmentFindings) {
     let (Some(map), Some(pmd)) = (segment.pages.known(), case.pmd) else {
         by_counters(case, segment, decides, found);
         return;
@@ -247,7 +247,7 @@ fn missing(slot: &Slot) -> Bytes {
 }
 
 fn of_block(case: &Case<'_>, segment: &Segment, slot: &Slot, decides: Reason) -> Reason {
-    let (kind, tally, len) = (Kind::of(segment), &slot.tally, slot.range.len());
+    let (kind, tally, len) = (MappingKind::from_segment(segment), &slot.tally, slot.range.len());
     match eligible::block(kind, len, tally, len) {
         _ if tally.present.is_zero() => Reason::Swapped,
         Err(reason) => reason,
@@ -268,8 +268,8 @@ fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
 
 /// Judges a segment without a page map. The counters are split, and each share applies to the whole range.
 /// A missing page anywhere affects all of it.
-fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Found) {
-    let private = Kind::of(segment) == Kind::Private;
+fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut SegmentFindings) {
+    let private = MappingKind::from_segment(segment) == MappingKind::Private;
     let mut rest = found.resident - found.huge;
     let swapped = segment.swapped;
     let missing = segment.range.len() - found.resident - swapped;
@@ -313,7 +313,7 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut 
 
 /// Places pinned pages. `VmPin` gives their size, but only the location of io_uring buffers is known.
 /// The rest, rounded up to whole huge pages, is deducted from the largest promotable ranges.
-pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
+pub fn place_pinned(case: &Case<'_>, found: &mut [SegmentFindings]) {
     let Some(pmd) = case.pmd else { return };
     let known: Bytes = registered(case).iter().map(|buffer| buffer.len()).sum();
     let mut left = pmd.pages_for(case.process.pinned - known).in_bytes(pmd);
@@ -348,7 +348,7 @@ pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
 /// Advises to create free blocks if none of the size is free, because promotion would have to compact
 /// memory for each page. With some free blocks promotion continues: it frees base pages, and the kernel
 /// compacts those.
-pub fn check_free_blocks(case: &Case<'_>, found: &mut [Found]) {
+pub fn check_free_blocks(case: &Case<'_>, found: &mut [SegmentFindings]) {
     if let (Some(pmd), Some(buddy)) = (case.pmd, case.host.buddy.known())
         && buddy.free_for(pmd, case.host.base_page) < pmd.bytes()
     {
@@ -356,7 +356,7 @@ pub fn check_free_blocks(case: &Case<'_>, found: &mut [Found]) {
     }
 }
 
-fn none_promotable(found: &mut [Found], reason: Reason) {
+fn none_promotable(found: &mut [SegmentFindings], reason: Reason) {
     let findings = found.iter_mut().flat_map(|f| &mut f.findings);
     for finding in findings.filter(|f| f.reason.remedy() == Remedy::Promote) {
         finding.reason = reason;
@@ -366,7 +366,7 @@ fn none_promotable(found: &mut [Found], reason: Reason) {
 /// Checks the memory limit. The kernel charges a huge page to the cgroup before it frees the base pages.
 /// If not even one huge page fits below the limit, promotion gets none (tested on cgroup v1 and v2, see
 /// docs/internals/kernel-notes.md).
-pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
+pub fn check_memory_limit(case: &Case<'_>, found: &mut [SegmentFindings]) {
     let mut limits = case.process.limits.memory.iter();
     let page = case.pmd.map_or(Bytes::ZERO, |pmd| pmd.bytes());
     if limits.any(|limit| !limit.only_throttles && limit.room_at_most() < page) {

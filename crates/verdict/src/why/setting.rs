@@ -5,7 +5,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::unaligned_ends::ends;
 
-use crate::eligible::{Kind, tmpfs_mount};
+use crate::eligible::{MappingKind, tmpfs_mount};
 
 use super::{Case, OffSize, Reason};
 use crate::advice::{Change, Setting};
@@ -66,8 +66,8 @@ struct Fitting<'a> {
 }
 
 fn thp_use(segment: &Segment) -> ThpUse {
-    match Kind::of(segment) {
-        Kind::Shared => ThpUse::Shared,
+    match MappingKind::from_segment(segment) {
+        MappingKind::Shared => ThpUse::Shared,
         _ => ThpUse::Private,
     }
 }

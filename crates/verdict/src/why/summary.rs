@@ -1,19 +1,19 @@
 //! Sums of judged processes. Each page counts once, and each command has one line.
 
-use hugeleaf_host::totals::{self, Counted};
+use hugeleaf_host::totals::{self, CountedMemory};
 use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-use crate::advice::{Advice, Next, PLAN, Scope, agree};
+use crate::advice::{FeasibleChange, ScreenCommand, PLAN, Scope, agree};
 use crate::growth::Holes;
 
-use super::sums::{Group, best_size, is_summed};
-use super::{Account, Figures, OffSize, Reason, Remedy, Verdict};
+use super::sums::{VerdictGroup, best_size, is_summed};
+use super::{SegmentAccount, Figures, OffSize, Reason, Remedy, Verdict};
 
 /// Verdicts with the same id and remedy, of one or several processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct SummaryLine {
     pub id: Reason,
     pub bytes: Bytes,
     pub ranges: usize,
@@ -21,7 +21,7 @@ pub struct Line {
     pub command: String,
     /// The changes of the host that the command makes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Advice>,
+    pub changes: Vec<FeasibleChange>,
     #[serde(rename = "adds_bytes", skip_serializing_if = "is_nothing")]
     pub adds: Bytes,
     /// The maximum bytes that a host-wide command could promote.
@@ -43,7 +43,7 @@ pub struct Summary {
     /// Swapped bytes, which are not resident.
     pub swapped: Bytes,
     /// One line per id and command, most bytes first.
-    pub lines: Vec<Line>,
+    pub lines: Vec<SummaryLine>,
 }
 
 impl Summary {
@@ -62,17 +62,17 @@ impl Summary {
 /// Reduces the accounts of several processes to their counted bytes. Memory that several processes
 /// share, or that one process maps several times, counts once ([`totals::counted`]). The bytes that
 /// do not count here are in another account, so an account may become empty.
-pub fn counted(judged: &[(&Process, &[Account])]) -> Vec<Vec<Account>> {
+pub fn counted(judged: &[(&Process, &[SegmentAccount])]) -> Vec<Vec<SegmentAccount>> {
     parts_of(judged, &counts_of(judged))
 }
 
-fn counts_of(judged: &[(&Process, &[Account])]) -> Vec<Vec<Counted>> {
+fn counts_of(judged: &[(&Process, &[SegmentAccount])]) -> Vec<Vec<CountedMemory>> {
     let processes: Vec<&Process> = judged.iter().map(|(process, _)| *process).collect();
     totals::counted(&processes)
 }
 
-fn parts_of(judged: &[(&Process, &[Account])], counts: &[Vec<Counted>]) -> Vec<Vec<Account>> {
-    let of_one = |((process, accounts), counts): (&(&Process, &[Account]), &Vec<Counted>)| {
+fn parts_of(judged: &[(&Process, &[SegmentAccount])], counts: &[Vec<CountedMemory>]) -> Vec<Vec<SegmentAccount>> {
+    let of_one = |((process, accounts), counts): (&(&Process, &[SegmentAccount]), &Vec<CountedMemory>)| {
         let segments = process.segments.iter().zip(counts);
         let all = accounts.iter().zip(segments);
         all.map(|(account, (segment, counts))| part_of(account, segment, *counts))
@@ -83,7 +83,7 @@ fn parts_of(judged: &[(&Process, &[Account])], counts: &[Vec<Counted>]) -> Vec<V
 
 /// Scales an account to its counted bytes. For private memory, pages shared since fork are deducted
 /// first: copy-on-write pages, then huge ones.
-fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
+fn part_of(account: &SegmentAccount, segment: &Segment, counts: CountedMemory) -> SegmentAccount {
     let target = match segment.resident {
         Bytes::ZERO => account.resident,
         resident => account.resident.scaled(counts.resident, resident),
@@ -131,12 +131,12 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
 }
 
 /// Sums judged processes. Memory that several of them share counts once (see [`counted`]).
-pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
+pub fn summarise(judged: &[(&Process, &[SegmentAccount])]) -> Summary {
     let mut summary = Summary::default();
     let counts = counts_of(judged);
     summary.swapped = counts.iter().flatten().map(|c| c.swapped).sum();
     let counted = parts_of(judged, &counts);
-    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut groups: Vec<VerdictGroup<'_>> = Vec::new();
     for ((process, _), accounts) in judged.iter().zip(&counted) {
         for account in accounts {
             summary.resident += account.resident;
@@ -150,7 +150,7 @@ pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
     // One process shows the shared pages, but they belong to all.
     let is_cow = |v: &Verdict| v.id == Reason::CopyOnWrite;
     for group in groups.iter_mut().filter(|g| is_cow(g.verdicts[0])) {
-        let shares = |accounts: &[Account]| accounts.iter().any(|a| a.verdicts.iter().any(is_cow));
+        let shares = |accounts: &[SegmentAccount]| accounts.iter().any(|a| a.verdicts.iter().any(is_cow));
         let sharing = judged.iter().filter(|(_, accounts)| shares(accounts));
         group.processes = sharing.map(|(process, _)| *process).collect();
     }
@@ -163,8 +163,8 @@ pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
 }
 
 /// Removes commands that contradict another line; a plan weighs those demands.
-fn drop_contradictions(lines: &mut [Line]) {
-    let all: Vec<&Advice> = lines.iter().flat_map(weighed).collect();
+fn drop_contradictions(lines: &mut [SummaryLine]) {
+    let all: Vec<&FeasibleChange> = lines.iter().flat_map(weighed).collect();
     let mut against = agree(&all, &[]).into_iter();
     for line in lines {
         let of_line = against.by_ref().take(weighed(line).count());
@@ -178,13 +178,13 @@ fn drop_contradictions(lines: &mut [Line]) {
 }
 
 /// Returns the changes that a plan weighs. Limits of a cgroup are minima, each for its own line.
-fn weighed(line: &Line) -> impl Iterator<Item = &Advice> {
+fn weighed(line: &SummaryLine) -> impl Iterator<Item = &FeasibleChange> {
     let changes = line.changes.iter();
     changes.filter(|change| change.scope() != Scope::Cgroup)
 }
 
-fn put<'a>(groups: &mut Vec<Group<'a>>, process: &'a Process, verdict: &'a Verdict) {
-    let alike = |g: &&mut Group<'a>| {
+fn put<'a>(groups: &mut Vec<VerdictGroup<'a>>, process: &'a Process, verdict: &'a Verdict) {
+    let alike = |g: &&mut VerdictGroup<'a>| {
         let first = g.verdicts[0];
         let is_summed = is_summed(verdict.id);
         let same = || first.text == verdict.text && first.command == verdict.command;
@@ -197,24 +197,24 @@ fn put<'a>(groups: &mut Vec<Group<'a>>, process: &'a Process, verdict: &'a Verdi
             }
             group.verdicts.push(verdict);
         }
-        None => groups.push(Group {
+        None => groups.push(VerdictGroup {
             verdicts: vec![verdict],
             processes: vec![process],
         }),
     }
 }
 
-fn line(group: &Group<'_>) -> Line {
+fn line(group: &VerdictGroup<'_>) -> SummaryLine {
     let first = group.verdicts[0];
     let bytes = sum(group, |v| v.bytes);
     let figures = figures(group);
     let (text, next) = group.words(bytes, &figures);
-    let Next { command, changes } = next;
+    let ScreenCommand { command, changes } = next;
     let could_move = match first.id {
         Reason::OrdersOff => best_size(&figures.off_sizes, bytes).map(|s| s.bytes),
         _ => Some(bytes).filter(|_| figures.is_host_wide),
     };
-    Line {
+    SummaryLine {
         id: first.id,
         bytes,
         ranges: group.verdicts.len(),
@@ -226,11 +226,11 @@ fn line(group: &Group<'_>) -> Line {
     }
 }
 
-fn sum(group: &Group<'_>, of: impl Fn(&Verdict) -> Bytes) -> Bytes {
+fn sum(group: &VerdictGroup<'_>, of: impl Fn(&Verdict) -> Bytes) -> Bytes {
     group.verdicts.iter().map(|v| of(v)).sum()
 }
 
-fn figures(group: &Group<'_>) -> Figures {
+fn figures(group: &VerdictGroup<'_>) -> Figures {
     let mut off_sizes: Vec<OffSize> = Vec::new();
     for off in group.verdicts.iter().flat_map(|v| &v.figures.off_sizes) {
         match off_sizes.iter_mut().find(|o| o.knob == off.knob) {

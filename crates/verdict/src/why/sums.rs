@@ -3,7 +3,7 @@
 use hugeleaf_host::Process;
 use hugeleaf_units::Bytes;
 
-use crate::advice::{self, Next};
+use crate::advice::{self, ScreenCommand};
 use crate::clean;
 
 use super::{Figures, OffSize, Reason, Verdict};
@@ -11,7 +11,7 @@ use super::{Figures, OffSize, Reason, Verdict};
 pub const NOTHING: &str = "# nothing to do";
 
 /// Verdicts with one remedy, and their processes.
-pub struct Group<'a> {
+pub struct VerdictGroup<'a> {
     pub verdicts: Vec<&'a Verdict>,
     pub processes: Vec<&'a Process>,
 }
@@ -33,11 +33,11 @@ pub const fn is_summed(id: Reason) -> bool {
     )
 }
 
-impl Group<'_> {
+impl VerdictGroup<'_> {
     /// Returns the sentence and the command for the sums of bytes and figures.
-    pub fn words(&self, bytes: Bytes, f: &Figures) -> (String, Next) {
+    pub fn words(&self, bytes: Bytes, f: &Figures) -> (String, ScreenCommand) {
         let first = self.verdicts[0];
-        let next = || Next {
+        let next = || ScreenCommand {
             command: first.command.clone(),
             changes: first.changes.clone(),
         };
@@ -145,7 +145,7 @@ pub fn cgroup_memory(f: &Figures) -> String {
 }
 
 /// Returns the promotion command for partly resident memory, which grows the process.
-pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> Next {
+pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> ScreenCommand {
     match f.holes.growth() {
         Some(growth) => promote_within(f, growth.adds, &growth.command(&f.target)),
         None if bytes.is_zero() => {
@@ -158,7 +158,7 @@ pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> Next {
 
 /// Returns a promotion command that adds `adds` bytes, after raising the cgroup limit if needed. Allows
 /// two more huge pages, because the kernel charges in advance on each processor.
-pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> Next {
+pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> ScreenCommand {
     let Some(room) = f.tightest_limit.as_ref().filter(|room| room.left < adds + room.page) else {
         return promote.into();
     };
@@ -213,7 +213,7 @@ pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
     }
 }
 
-pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> Next {
+pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> ScreenCommand {
     let Some(off) = best_size(&f.off_sizes, bytes) else {
         return NOTHING.into();
     };
@@ -222,7 +222,7 @@ pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> Next {
     if is_refused_here {
         return on.clone();
     }
-    Next {
+    ScreenCommand {
         command: format!(
             "# host-wide setting, helps at most {} here: {}, then restart {who}",
             off.bytes,

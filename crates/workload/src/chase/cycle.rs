@@ -11,12 +11,12 @@ pub struct Cycle {
     count: u64,
     mask: u64,
     shift: u32,
-    rounds: [Round; 3],
+    rounds: [MixRound; 3],
 }
 
 /// One round of the bijection: multiply by an odd number, add a number, XOR high bits into low ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Round {
+struct MixRound {
     times: u64,
     back: u64,
     plus: u64,
@@ -30,7 +30,7 @@ impl Cycle {
         let mut random = fastrand::Rng::with_seed(seed);
         let rounds = [(); 3].map(|()| {
             let times = random.u64(..) | 1;
-            Round {
+            MixRound {
                 times,
                 back: inverse(times),
                 plus: random.u64(..),

@@ -54,7 +54,7 @@ impl PageArm {
 
     /// Resolves a flag's pages on this host. A size without a kind means THP if the host has THP of
     /// that size, otherwise a pool.
-    pub fn of(asked: AskedPages, host: &Host) -> PageArm {
+    pub fn resolve(asked: AskedPages, host: &Host) -> PageArm {
         let AskedPages::Rung(rung) = asked else {
             return PageArm::base(host);
         };
@@ -97,7 +97,7 @@ impl PageArm {
             size: self.size,
             kind: Some(self.kind).filter(|kind| *kind != PageKind::Base),
         };
-        Ladder::of(vec![rung], mandatory)
+        Ladder::new(vec![rung], mandatory)
     }
 }
 
@@ -113,11 +113,11 @@ impl fmt::Display for PageArm {
 /// Populated memory of this process on pages of one size and kind; freed when dropped.
 #[derive(Debug)]
 pub struct ChaseMemory {
-    kept: Kept,
+    kept: ChaseBacking,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum ChaseBacking {
     Region(Region),
     /// Mappings that contain no whole block of a page larger than the requested one.
     Mappings(Space),
@@ -127,7 +127,7 @@ impl From<Space> for ChaseMemory {
     /// Wraps memory that is already mapped and populated.
     fn from(space: Space) -> ChaseMemory {
         ChaseMemory {
-            kept: Kept::Mappings(space),
+            kept: ChaseBacking::Mappings(space),
         }
     }
 }
@@ -146,21 +146,21 @@ impl ChaseMemory {
         let ladder = arm.ladder(arm.kind == PageKind::Hugetlb);
         let region = Region::new(&RegionOptions::new(length, ladder))?;
         Ok(ChaseMemory {
-            kept: Kept::Region(region),
+            kept: ChaseBacking::Region(region),
         })
     }
 
     pub const fn range(&self) -> Range {
         match &self.kept {
-            Kept::Region(region) => region.range(),
-            Kept::Mappings(space) => space.range(),
+            ChaseBacking::Region(region) => region.range(),
+            ChaseBacking::Mappings(space) => space.range(),
         }
     }
 
     /// Returns the first `length` bytes by page size, read back now. `None` if this process cannot
     /// tell (THP below the full size).
     pub fn pages(&self, length: Bytes) -> Result<Option<Vec<PageUsage>>, MemoryError> {
-        let Kept::Region(region) = &self.kept else {
+        let ChaseBacking::Region(region) = &self.kept else {
             return Ok(None);
         };
         let mut table = Vec::new();
@@ -179,7 +179,7 @@ impl ChaseMemory {
     }
 
     pub fn why(&self) -> Option<FallbackReason> {
-        let Kept::Region(region) = &self.kept else {
+        let ChaseBacking::Region(region) = &self.kept else {
             return None;
         };
         let extents = region.extents().ok()?;
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn arm(text: &str) -> PageArm {
-        PageArm::of(text.parse().unwrap(), &fixture())
+        PageArm::resolve(text.parse().unwrap(), &fixture())
     }
 
     #[test]

@@ -7,15 +7,15 @@ use hugeleaf_host::{Resolved, Root, Target};
 use hugeleaf_sys::{Pid, children_usage, ticks_per_second};
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts {
+pub(super) struct UsageCounters {
     /// CPU time in seconds, and page faults without disk access (minor faults).
     used: [f64; 2],
     vmstat: BTreeMap<String, u64>,
 }
 
-impl Counts {
+impl UsageCounters {
     /// Reads the counters of a server's process tree, if there is one, and of this process's ended children.
-    pub(super) fn now(root: &Root, server: Option<u32>) -> Counts {
+    pub(super) fn now(root: &Root, server: Option<u32>) -> UsageCounters {
         let ended = children_usage();
         let own = [ended.processor().as_secs_f64(), ended.minor_faults as f64];
         let tree = server.and_then(|pid| Target::Tree(Pid(pid)).resolve(root).ok());
@@ -28,14 +28,14 @@ impl Counts {
             .cloned()
             .unwrap_or_default();
         let vmstat = parse_vmstat(&text).map(|(name, count)| (name.to_owned(), count));
-        Counts {
+        UsageCounters {
             used,
             vmstat: vmstat.collect(),
         }
     }
 
     /// Returns the differences since `before`, by the names that a workload file uses.
-    pub(super) fn since(&self, before: &Counts) -> BTreeMap<String, f64> {
+    pub(super) fn since(&self, before: &UsageCounters) -> BTreeMap<String, f64> {
         let used = ["cpu", "faults"]
             .into_iter()
             .zip(self.used)
@@ -71,11 +71,11 @@ mod tests {
     #[test]
     fn work_of_a_child_is_counted_when_it_has_ended() {
         let root = Root::live();
-        let before = Counts::now(&root, None);
+        let before = UsageCounters::now(&root, None);
         let loops = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
         let mut command = std::process::Command::new("sh");
         assert!(command.args(["-c", loops]).status().unwrap().success());
-        let counted = Counts::now(&root, None).since(&before);
+        let counted = UsageCounters::now(&root, None).since(&before);
         assert!(
             counted["cpu"] > 0.0 && counted["faults"] > 0.0,
             "{counted:?}"

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::needs::Needs;
-use super::size::{Size, Wrong, wrong};
+use super::size::{Size, SpannedError, wrong};
 
 pub const SCHEMA: u64 = 1;
 
@@ -45,8 +45,8 @@ pub struct WorkloadSpec {
     pub files: BTreeMap<String, String>,
     pub prepare: Option<Script>,
     /// The server, started on the pages of an arm. Without one, the load itself is.
-    pub server: Option<Server>,
-    pub load: Load,
+    pub server: Option<ServerSpec>,
+    pub load: LoadSpec,
     /// The figures; arms are compared by the first.
     pub measures: Vec<Measure>,
     pub check: Option<Script>,
@@ -76,7 +76,7 @@ pub struct Script {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Server {
+pub struct ServerSpec {
     /// The script that becomes the server; it ends with `exec PROGRAM`.
     #[serde(deserialize_with = "command")]
     pub run: String,
@@ -90,7 +90,7 @@ pub struct Server {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Load {
+pub struct LoadSpec {
     pub script: Script,
     /// Script that runs before the load, unmeasured.
     pub warm: Option<Script>,
@@ -113,7 +113,7 @@ pub struct Measure {
     pub unit: String,
     /// Better direction; `None` for neutral quantities.
     pub better: Option<Better>,
-    pub source: Source,
+    pub source: MetricSource,
     pub factor: f64,
     /// The measure to divide by, as for CPU time per request.
     pub per: Option<String>,
@@ -127,7 +127,7 @@ pub enum Better {
 }
 
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum MetricSource {
     /// The last match of an expression in the load's output: its first group without commas.
     Text(Regex),
     /// A pointer (RFC 6901) into JSON in the load's output.
@@ -153,7 +153,7 @@ pub struct FileError {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct WorkloadToml {
     schema: Spanned<u64>,
     title: String,
     #[serde(default)]
@@ -169,7 +169,7 @@ struct File {
     #[serde(default)]
     files: BTreeMap<Spanned<String>, String>,
     prepare: Option<Script>,
-    server: Option<Server>,
+    server: Option<ServerSpec>,
     load: WrittenLoad,
     measure: Spanned<Vec<Spanned<WrittenMeasure>>>,
     check: Option<Script>,
@@ -253,7 +253,7 @@ fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
 
 impl WorkloadSpec {
     pub fn parse(path: &Path, text: &str) -> Result<WorkloadSpec, FileError> {
-        let error = |(span, what): Wrong| {
+        let error = |(span, what): SpannedError| {
             let (line, column) = line_and_column(text, span.start);
             FileError {
                 path: path.to_owned(),
@@ -262,7 +262,7 @@ impl WorkloadSpec {
                 what,
             }
         };
-        let file: File = toml::from_str(text)
+        let file: WorkloadToml = toml::from_str(text)
             .map_err(|e| error((e.span().unwrap_or(0..0), e.message().trim().to_owned())))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         file.described(name.into_owned()).map_err(error)
@@ -308,8 +308,8 @@ impl WorkloadSpec {
     }
 }
 
-impl File {
-    fn described(self, name: String) -> Result<WorkloadSpec, Wrong> {
+impl WorkloadToml {
+    fn described(self, name: String) -> Result<WorkloadSpec, SpannedError> {
         if *self.schema.get_ref() != SCHEMA {
             let found = self.schema.get_ref();
             let what = format!("this version reads schema {SCHEMA}, not {found}");
@@ -320,7 +320,7 @@ impl File {
             let what = "write the whole path of the file";
             return wrong(file.span(), what);
         }
-        let variables = Variables::of(self.set, self.sizes, self.matrix, self.load.rate.clone())?;
+        let variables = Variables::new(self.set, self.sizes, self.matrix, self.load.rate.clone())?;
         let is_rated = self.load.rate.is_some();
         if (self.load.looped == Loop::Open) != is_rated {
             let what = "an open loop, and no other, needs rates (load.rate = [100, 200])";
@@ -350,8 +350,8 @@ impl File {
 }
 
 impl WrittenLoad {
-    fn load(self) -> Load {
-        Load {
+    fn load(self) -> LoadSpec {
+        LoadSpec {
             script: Script {
                 run: self.run,
                 limit: self.limit,
@@ -370,12 +370,12 @@ struct Variables {
 }
 
 impl Variables {
-    fn of(
+    fn new(
         set: BTreeMap<Spanned<String>, Plain>,
         sizes: BTreeMap<Spanned<String>, Size>,
         matrix: BTreeMap<Spanned<String>, Spanned<Vec<Plain>>>,
         rate: Option<Spanned<Vec<Plain>>>,
-    ) -> Result<Variables, Wrong> {
+    ) -> Result<Variables, SpannedError> {
         let mut all = Variables {
             set: BTreeMap::new(),
             sizes: BTreeMap::new(),
@@ -398,7 +398,7 @@ impl Variables {
         Ok(all)
     }
 
-    fn new_name(&self, name: &Spanned<String>) -> Result<String, Wrong> {
+    fn new_name(&self, name: &Spanned<String>) -> Result<String, SpannedError> {
         check_name(name)?;
         let text = name.get_ref();
         match self.may_be_set(text) || self.matrix.contains_key(text) {
@@ -413,7 +413,7 @@ impl Variables {
 }
 
 /// Parses the values of a variable of the matrix, which must be distinct.
-fn list(values: Spanned<Vec<Plain>>) -> Result<Vec<String>, Wrong> {
+fn list(values: Spanned<Vec<Plain>>) -> Result<Vec<String>, SpannedError> {
     let span = values.span();
     let texts: Vec<String> = values.into_inner().into_iter().map(Plain::text).collect();
     if texts.is_empty() {
@@ -426,7 +426,7 @@ fn list(values: Spanned<Vec<Plain>>) -> Result<Vec<String>, Wrong> {
 }
 
 /// Parses the small files; their names must stay in their folder.
-fn files(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, Wrong> {
+fn files(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, SpannedError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let mut all = BTreeMap::new();
     for (name, text) in written {
@@ -441,7 +441,7 @@ fn files(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, 
 }
 
 /// Checks a variable's name: a shell name in lower case, because the system's own names are in upper case.
-fn check_name(name: &Spanned<String>) -> Result<(), Wrong> {
+fn check_name(name: &Spanned<String>) -> Result<(), SpannedError> {
     let text = name.get_ref();
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
@@ -458,7 +458,7 @@ fn check_name(name: &Spanned<String>) -> Result<(), Wrong> {
 fn arms(
     written: Vec<Spanned<WrittenArm>>,
     is_variable: impl Fn(&str) -> bool,
-) -> Result<Vec<OwnArm>, Wrong> {
+) -> Result<Vec<OwnArm>, SpannedError> {
     let mut all: Vec<OwnArm> = Vec::new();
     for arm in written {
         let span = arm.span();
@@ -483,7 +483,7 @@ fn arms(
     Ok(all)
 }
 
-fn unfit(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, Wrong> {
+fn unfit(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, SpannedError> {
     const KINDS: [&str; 4] = ["hugetlb", "thp", "promoted", "run"];
     let mut all = BTreeMap::new();
     for (kind, reason) in written {
@@ -496,7 +496,7 @@ fn unfit(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, 
     Ok(all)
 }
 
-fn measures(written: Spanned<Vec<Spanned<WrittenMeasure>>>) -> Result<Vec<Measure>, Wrong> {
+fn measures(written: Spanned<Vec<Spanned<WrittenMeasure>>>) -> Result<Vec<Measure>, SpannedError> {
     let span = written.span();
     let mut measures: Vec<Measure> = Vec::new();
     for one in written.into_inner() {
@@ -539,20 +539,20 @@ fn measures(written: Spanned<Vec<Spanned<WrittenMeasure>>>) -> Result<Vec<Measur
     }
 }
 
-fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
+fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<MetricSource, SpannedError> {
     const ONE: &str = "a measure needs one of regex, json, seconds = true, counter, histogram";
     let mut sources = Vec::new();
     if let Some(regex) = &one.regex {
-        sources.push(Source::Text(compiled(regex, 1)?));
+        sources.push(MetricSource::Text(compiled(regex, 1)?));
     }
     if let Some(pointer) = &one.json {
         if !pointer.get_ref().starts_with('/') {
             return wrong(pointer.span(), "a JSON pointer begins with / (RFC 6901)");
         }
-        sources.push(Source::Json(pointer.get_ref().clone()));
+        sources.push(MetricSource::Json(pointer.get_ref().clone()));
     }
     if one.seconds {
-        sources.push(Source::Seconds);
+        sources.push(MetricSource::Seconds);
     }
     if let Some(counter) = &one.counter {
         let name = counter.get_ref();
@@ -560,7 +560,7 @@ fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
             let what = format!("'{name}' is not one of cpu, faults, vmstat:NAME");
             return wrong(counter.span(), what);
         }
-        sources.push(Source::Counter(name.clone()));
+        sources.push(MetricSource::Counter(name.clone()));
     }
     if let Some(regex) = &one.histogram {
         let Some(percentile) = &one.percentile else {
@@ -572,7 +572,7 @@ fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
         if !(0.0..=100.0).contains(percentile.get_ref()) {
             return wrong(percentile.span(), "the percentile must be from 0 to 100");
         }
-        sources.push(Source::Histogram(
+        sources.push(MetricSource::Histogram(
             compiled(regex, 2)?,
             *percentile.get_ref(),
         ));
@@ -586,7 +586,7 @@ fn source(one: &WrittenMeasure, at: Range<usize>) -> Result<Source, Wrong> {
 }
 
 /// Compiles an expression with a minimum number of groups. Matching takes linear time, which bounds untrusted expressions.
-fn compiled(text: &Spanned<String>, groups: usize) -> Result<Regex, Wrong> {
+fn compiled(text: &Spanned<String>, groups: usize) -> Result<Regex, SpannedError> {
     const LARGEST: usize = 1 << 20;
     let built = regex::RegexBuilder::new(text.get_ref())
         .multi_line(true)

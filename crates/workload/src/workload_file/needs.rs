@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
-use hugeleaf_host::program::find_program;
+use hugeleaf_host::executable::find_program;
 use hugeleaf_units::{Bytes, Failure};
 use serde::Deserialize;
 use toml::Spanned;
@@ -29,7 +29,7 @@ pub struct Needs {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Place {
+struct AvailableResources {
     pub memory: Bytes,
     pub disk: Option<Bytes>,
     pub is_root: bool,
@@ -45,7 +45,7 @@ impl Needs {
     /// Returns the first unmet requirement on this host. `memory` is the usable memory; the stage's folder is below `below`.
     pub fn unmet_here(&self, memory: Bytes, below: &Path) -> Option<Failure> {
         let disk = rustix::fs::statvfs(below).ok();
-        let place = Place {
+        let place = AvailableResources {
             memory,
             disk: disk.map(|s| Bytes(s.f_bavail.saturating_mul(s.f_frsize))),
             is_root: hugeleaf_sys::effective_uid() == 0,
@@ -66,7 +66,7 @@ impl Needs {
     /// Returns the first unmet requirement; `has` looks up programs, and `is_there` looks up files.
     fn unmet(
         &self,
-        place: &Place,
+        place: &AvailableResources,
         has: &dyn Fn(&str) -> bool,
         is_there: &dyn Fn(&Path) -> bool,
     ) -> Option<Failure> {
@@ -98,7 +98,7 @@ impl Needs {
             );
         }
         if let Some(size) = self.memory {
-            let asked = size.of(place.memory);
+            let asked = size.resolve(place.memory);
             if asked > place.memory {
                 let what = format!(
                     "the workload needs {asked} of memory, and {} are usable (half of available memory)",
@@ -132,12 +132,12 @@ mod tests {
             root: true,
             large: None,
         };
-        let mut place = Place {
+        let mut place = AvailableResources {
             memory: Bytes::from_mib(100),
             disk: Some(Bytes::from_mib(10)),
             is_root: true,
         };
-        let unmet = |place: &Place, programs: &[&str], there: bool| {
+        let unmet = |place: &AvailableResources, programs: &[&str], there: bool| {
             let has = |name: &str| programs.contains(&name);
             let missing = needs.unmet(place, &has, &|_| there);
             missing.map(|missing| format!("{}; {}", missing.message, missing.remedy))

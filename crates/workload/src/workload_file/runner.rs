@@ -23,8 +23,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::counts::Counts;
-use super::figures::LoadOutput;
+use super::counts::UsageCounters;
+use super::metrics::LoadOutput;
 use super::file::{WorkloadSpec, Script};
 use super::needs::search_path;
 use crate::child::{Account, account_of, wait};
@@ -105,7 +105,7 @@ pub struct Runner<'a> {
 }
 
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     started: Started,
 }
 
@@ -206,12 +206,12 @@ impl<'a> Runner<'a> {
         &self,
         (what, script): (&'static str, &Script),
         (variables, start_with): (&Variables, &[OsString]),
-        server: Option<&Running>,
+        server: Option<&RunningServer>,
         watch: Watched<'_>,
     ) -> Result<LoadOutput, RunnerError> {
         let root = Root::live();
-        let server = server.and_then(Running::pid);
-        let before = Counts::now(&root, server);
+        let server = server.and_then(RunningServer::pid);
+        let before = UsageCounters::now(&root, server);
         let began = Instant::now();
         let mut started = self.started(what, &script.run, variables, start_with)?;
         let status = loop {
@@ -225,7 +225,7 @@ impl<'a> Runner<'a> {
                 return Err(RunnerError::TooLong {
                     what,
                     limit: script.limit,
-                    said: started.said(),
+                    said: started.output_tail(),
                 });
             }
             if let Some(pid) = server.or_else(|| started.inner()) {
@@ -233,17 +233,17 @@ impl<'a> Runner<'a> {
             }
         };
         let seconds = began.elapsed().as_secs_f64();
-        let counted = Counts::now(&root, server).since(&before);
+        let counted = UsageCounters::now(&root, server).since(&before);
         if status.code() == Some(LACKING) {
             return Err(RunnerError::Lacking {
-                said: started.said(),
+                said: started.output_tail(),
             });
         }
         if !status.success() {
             return Err(RunnerError::Failed {
                 what,
                 status: status.to_string(),
-                said: started.said(),
+                said: started.output_tail(),
             });
         }
         Ok(LoadOutput {
@@ -258,7 +258,7 @@ impl<'a> Runner<'a> {
         &self,
         variables: &Variables,
         start_with: &[OsString],
-    ) -> Result<Option<Running>, RunnerError> {
+    ) -> Result<Option<RunningServer>, RunnerError> {
         let Some(server) = &self.described.server else {
             return Ok(None);
         };
@@ -273,7 +273,7 @@ impl<'a> Runner<'a> {
                 return Err(RunnerError::Failed {
                     what: "server",
                     status: started.status()?.to_string(),
-                    said: started.said(),
+                    said: started.output_tail(),
                 });
             }
             match self.run(("ready", &ready), (variables, &[]), None, &mut |_| {}) {
@@ -281,7 +281,7 @@ impl<'a> Runner<'a> {
                 Err(RunnerError::Stopped) => return Err(RunnerError::Stopped),
                 Err(_) if began.elapsed() < server.limit => {}
                 Err(error) => {
-                    let said = format!("{error}; the server printed: {}", started.said());
+                    let said = format!("{error}; the server printed: {}", started.output_tail());
                     return Err(RunnerError::TooLong {
                         what: "server",
                         limit: server.limit,
@@ -290,7 +290,7 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        Ok(Some(Running { started }))
+        Ok(Some(RunningServer { started }))
     }
 
     #[expect(
@@ -511,7 +511,7 @@ fn can_isolate() -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-impl Running {
+impl RunningServer {
     pub fn pid(&self) -> Option<u32> {
         self.started.inner()
     }
@@ -525,7 +525,7 @@ impl Running {
             return Err(RunnerError::Failed {
                 what: "server",
                 status: self.started.status()?.to_string(),
-                said: self.started.said(),
+                said: self.started.output_tail(),
             });
         }
         self.started.ask_to_end();
@@ -595,7 +595,7 @@ impl Started {
         }
     }
 
-    fn said(&self) -> String {
+    fn output_tail(&self) -> String {
         const LINES: usize = 3;
         let printed = self.printed();
         let lines = printed.lines().rev().filter(|line| !line.trim().is_empty());

@@ -16,7 +16,7 @@ pub enum Size {
 
 impl Size {
     /// Returns the size in bytes, with `most` as the usable memory.
-    pub fn of(self, most: Bytes) -> Bytes {
+    pub fn resolve(self, most: Bytes) -> Bytes {
         match self {
             Size::Bytes(bytes) => bytes,
             #[allow(clippy::cast_possible_truncation)]
@@ -76,8 +76,8 @@ impl fmt::Display for Size {
     }
 }
 
-pub(super) type Wrong = (Range<usize>, String);
+pub(super) type SpannedError = (Range<usize>, String);
 
-pub(super) fn wrong<T>(span: Range<usize>, what: impl Into<String>) -> Result<T, Wrong> {
+pub(super) fn wrong<T>(span: Range<usize>, what: impl Into<String>) -> Result<T, SpannedError> {
     Err((span, what.into()))
 }

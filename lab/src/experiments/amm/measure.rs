@@ -7,7 +7,7 @@ use super::AmmSettings;
 use super::arm::AmmArm;
 use super::load::AmmLoad;
 use super::rows::{add, charts, main, places, remarks};
-use super::run::Run;
+use super::run::AmmRun;
 use super::tenant::Tenants;
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
@@ -65,7 +65,7 @@ fn take_turns(
         }
         let label = arm.to_string();
         run.step(format!("round {}: {}, {label}", round + 1, load.name()));
-        let one = Run {
+        let one = AmmRun {
             settings,
             machine,
             arm,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::kits::tpcc::Counters;
+use crate::kits::tpcc::DatabaseCounters;
 use hugeleaf_units::Bytes;
 
 use super::load::{AmmLoad, NAMES};
@@ -12,7 +12,7 @@ use hugeleaf_proof::rows::{Chart, Place, Quantity, Results, Sample};
 
 /// State of both servers at a moment. Counters start at some moment before the phase.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Look {
+pub(super) struct ServersSample {
     /// Seconds since the load began.
     pub(super) at: f64,
     /// Reads by key, or transactions of the order entry.
@@ -21,7 +21,7 @@ pub(super) struct Look {
     pub(super) each: [u64; 2],
     /// Statements of a report or a flood.
     pub(super) others: u64,
-    pub(super) counters: Counters,
+    pub(super) counters: DatabaseCounters,
     pub(super) commits: u64,
     pub(super) pools: [Bytes; 2],
     /// Resident memory of both processes together.
@@ -32,7 +32,7 @@ pub(super) struct Look {
 #[derive(Debug)]
 pub(super) struct PhaseSeen {
     pub(super) name: &'static str,
-    pub(super) looks: Vec<Look>,
+    pub(super) looks: Vec<ServersSample>,
 }
 
 /// A run of an arm and a load.
@@ -133,19 +133,19 @@ fn of_whole(run: &RunSeen) -> Vec<(Quantity, f64)> {
     known
 }
 
-fn seconds(looks: &[Look]) -> Option<f64> {
+fn seconds(looks: &[ServersSample]) -> Option<f64> {
     let (first, last) = (looks.first()?, looks.last()?);
     Some(last.at - first.at).filter(|seconds| *seconds > 0.0)
 }
 
-fn grown(looks: &[Look], of: impl Fn(&Look) -> u64) -> f64 {
+fn grown(looks: &[ServersSample], of: impl Fn(&ServersSample) -> u64) -> f64 {
     match (looks.first(), looks.last()) {
         (Some(first), Some(last)) => of(last).saturating_sub(of(first)) as f64,
         _ => 0.0,
     }
 }
 
-fn of_phase(looks: &[Look], settle: Duration) -> Vec<(Quantity, f64)> {
+fn of_phase(looks: &[ServersSample], settle: Duration) -> Vec<(Quantity, f64)> {
     let Some(length) = seconds(looks) else {
         return Vec::new();
     };
@@ -183,7 +183,7 @@ fn of_phase(looks: &[Look], settle: Duration) -> Vec<(Quantity, f64)> {
         let statements = plain("statements of the other a second", "");
         known.push((statements, others / length));
     }
-    let most = |of: &dyn Fn(&Look) -> Option<Bytes>| looks.iter().filter_map(of).max();
+    let most = |of: &dyn Fn(&ServersSample) -> Option<Bytes>| looks.iter().filter_map(of).max();
     let resident = most(&|look| look.resident);
     known.extend(resident.map(|bytes| (amount("resident, most", "bytes"), bytes.as_f64())));
     let pools = most(&|look| Some(look.pools[0] + look.pools[1]));
@@ -193,20 +193,20 @@ fn of_phase(looks: &[Look], settle: Duration) -> Vec<(Quantity, f64)> {
 
 /// Returns a server's rate in the worst 3 s of the moves, relative to its rate before them. The moves last from the
 /// first change of a buffer pool to the last. `None` if nothing moved, or too early for a rate before the moves.
-fn worst_of_moves(looks: &[Look], of: impl Fn(&Look) -> u64) -> Option<f64> {
-    let moved = |both: &[Look]| both[0].pools != both[1].pools;
+fn worst_of_moves(looks: &[ServersSample], of: impl Fn(&ServersSample) -> u64) -> Option<f64> {
+    let moved = |both: &[ServersSample]| both[0].pools != both[1].pools;
     let first = looks.windows(2).position(moved)?;
     let last = looks.windows(2).rposition(moved)? + 1;
     let before = Some(&looks[..=first]).filter(|before| before.len() > WORST)?;
-    let rate = |looks: &[Look]| Some(grown(looks, &of) / seconds(looks)?);
+    let rate = |looks: &[ServersSample]| Some(grown(looks, &of) / seconds(looks)?);
     let during = &looks[first..looks.len().min(last + WORST)];
     let worst = { during.windows(WORST + 1).filter_map(rate) }.min_by(f64::total_cmp)?;
     Some(worst / rate(before)?).filter(|part| part.is_finite())
 }
 
 /// Returns the columns of the study, for both servers together.
-fn columns(looks: &[Look]) -> Vec<(&'static str, f64)> {
-    let of = |of: fn(&Counters) -> Option<u64>| {
+fn columns(looks: &[ServersSample]) -> Vec<(&'static str, f64)> {
+    let of = |of: fn(&DatabaseCounters) -> Option<u64>| {
         let is_known = looks.iter().all(|look| of(&look.counters).is_some());
         is_known.then(|| grown(looks, |look| of(&look.counters).unwrap_or(0)))
     };
@@ -255,15 +255,15 @@ mod tests {
     use super::*;
 
     /// Returns the samples of a phase, with the given operations in each second.
-    fn looks(from: f64, operations: &[u64]) -> Vec<Look> {
-        let mut look = Look {
+    fn looks(from: f64, operations: &[u64]) -> Vec<ServersSample> {
+        let mut look = ServersSample {
             at: from,
-            counters: Counters {
+            counters: DatabaseCounters {
                 physical_reads: Some(0),
-                ..Counters::default()
+                ..DatabaseCounters::default()
             },
             pools: [Bytes(3), Bytes(50)],
-            ..Look::default()
+            ..ServersSample::default()
         };
         let mut all = vec![look];
         for count in operations {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::kits::keyed::Done;
+use crate::kits::keyed::ClientCounters;
 use crate::kits::tpcc::{MariadbWatch, TpccError};
 use hugeleaf_units::{Bytes, PageKind};
 
@@ -15,12 +15,12 @@ use super::AmmSettings;
 use super::arm::AmmArm;
 use super::balancer::Balancer;
 use super::load::{AmmLoad, Phase};
-use super::rows::{Look, PhaseSeen, RunSeen};
+use super::rows::{ServersSample, PhaseSeen, RunSeen};
 use super::tenant::{Tenant, Tenants, ours, sample};
 use hugeleaf_proof::bench::{BenchError, Machine};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run<'a> {
+pub(super) struct AmmRun<'a> {
     pub(super) settings: &'a AmmSettings,
     pub(super) machine: &'a Machine<'a>,
     pub(super) arm: AmmArm,
@@ -30,13 +30,13 @@ pub(super) struct Run<'a> {
 }
 
 #[derive(Default)]
-struct Shared {
-    done: [Done; 2],
+struct LoadControl {
+    done: [ClientCounters; 2],
     stop: AtomicBool,
     failed: AtomicBool,
 }
 
-impl Run<'_> {
+impl AmmRun<'_> {
     /// Restarts the servers and runs all phases.
     ///
     /// # Errors
@@ -108,8 +108,8 @@ impl Run<'_> {
         both: &[Tenant; 2],
         (watches, balancer): (&mut [MariadbWatch; 2], Option<&mut Balancer>),
         began: Instant,
-    ) -> Result<Vec<Look>, BenchError> {
-        let shared = Shared::default();
+    ) -> Result<Vec<ServersSample>, BenchError> {
+        let shared = LoadControl::default();
         thread::scope(|scope| {
             let shared = &shared;
             let mut workers = Vec::new();
@@ -142,7 +142,7 @@ impl Run<'_> {
         phase: &Phase,
         tenant: &Tenant,
         (which, connection): (usize, usize),
-        shared: &Shared,
+        shared: &LoadControl,
     ) -> Result<(), TpccError> {
         let (does, settings) = (phase.activities[which], self.settings);
         let seed = self.seed.wrapping_mul(2).wrapping_add(which as u64);
@@ -168,19 +168,19 @@ impl Run<'_> {
         &self,
         both: &[Tenant; 2],
         (watches, mut balancer): (&mut [MariadbWatch; 2], Option<&mut Balancer>),
-        shared: &Shared,
+        shared: &LoadControl,
         began: Instant,
-    ) -> Result<Vec<Look>, BenchError> {
+    ) -> Result<Vec<ServersSample>, BenchError> {
         let mut seen = || {
             let at = began.elapsed().as_secs_f64();
             let look = sample(both, watches, self.machine.root)?;
-            let each = shared.done.each_ref().map(Done::reads);
+            let each = shared.done.each_ref().map(ClientCounters::reads);
             let operations = match self.load.is_tpcc() {
                 true => look.commits,
                 false => each.iter().sum(),
             };
-            let others = shared.done.iter().map(Done::others).sum();
-            Ok::<Look, BenchError>(Look {
+            let others = shared.done.iter().map(ClientCounters::others).sum();
+            Ok::<ServersSample, BenchError>(ServersSample {
                 at,
                 operations,
                 each,
@@ -199,7 +199,7 @@ impl Run<'_> {
         Ok(looks)
     }
 
-    fn sleep_until(&self, when: Instant, shared: &Shared) -> Result<(), BenchError> {
+    fn sleep_until(&self, when: Instant, shared: &LoadControl) -> Result<(), BenchError> {
         const SLICE: Duration = Duration::from_millis(20);
         loop {
             let is_over = |flag: &AtomicBool| flag.load(Ordering::Relaxed);

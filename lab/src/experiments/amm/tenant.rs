@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::kits::keyed::{Done, KeyedTable, Work};
+use crate::kits::keyed::{ClientCounters, KeyedTable, ClientLoad};
 use crate::kits::tpcc::{
-    LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin, Pace, Run, Scale,
+    LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin, Pace, DriverSettings, Scale,
     ServerSettings, Store, TpccError, check, data_bytes, drive, load,
 };
 use hugeleaf_host::process::stat::parse_status;
@@ -269,15 +269,15 @@ impl Tenant {
         does: Activity,
         settings: &AmmSettings,
         (connection, seed): (usize, u64),
-        done: &Done,
+        done: &ClientCounters,
         stop: &AtomicBool,
     ) -> Result<(), TpccError> {
         let target = settings.target;
         let work = match does {
-            Activity::Busy(often) => Work::Busy(part(target, often)),
-            Activity::Light => Work::Light(part(target, LIGHT)),
-            Activity::Report => Work::Report,
-            Activity::Flood => Work::Flood,
+            Activity::Busy(often) => ClientLoad::Busy(part(target, often)),
+            Activity::Light => ClientLoad::Light(part(target, LIGHT)),
+            Activity::Report => ClientLoad::Report,
+            Activity::Flood => ClientLoad::Flood,
         };
         let seed = seed.wrapping_mul(1000).wrapping_add(connection as u64);
         self.table.work(work, seed, done, stop)
@@ -294,7 +294,7 @@ impl Tenant {
         /// Part of the standard's keying and think time: two or three transactions a second.
         const UNHURRIED: f64 = 0.02;
         let is_busy = matches!(does, Activity::Busy(_));
-        let run = Run {
+        let run = DriverSettings {
             connections: if is_busy { settings.connections } else { 1 },
             ramp_up: Duration::ZERO,
             time: settings.phase,
@@ -336,18 +336,18 @@ pub(super) fn sample(
     tenants: &[Tenant; 2],
     watches: &mut [MariadbWatch; 2],
     root: &Root,
-) -> Result<rows::Look, BenchError> {
+) -> Result<rows::ServersSample, BenchError> {
     let [first, second] = watches;
     let seen: [MariadbSeen; 2] = [
         first.sample().map_err(ours)?,
         second.sample().map_err(ours)?,
     ];
     let resident = tenants.each_ref().map(|tenant| tenant.resident(root));
-    Ok(rows::Look {
+    Ok(rows::ServersSample {
         counters: seen[0].counters + seen[1].counters,
         commits: seen[0].commits + seen[1].commits,
         pools: seen.map(|seen| seen.pool),
         resident: resident[0].zip(resident[1]).map(|(a, b)| a + b),
-        ..rows::Look::default()
+        ..rows::ServersSample::default()
     })
 }

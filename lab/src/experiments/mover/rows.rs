@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::kits::mover::{Mode, Moved};
+use crate::kits::mover::{IoMode, Moved};
 use hugeleaf_units::Bytes;
 
-use crate::experiments::processors::{DOING, Seconds};
+use crate::experiments::cpu_time::{DOING, Seconds};
 use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results};
 
 const MOVED: &str = "data moved";
@@ -25,7 +25,7 @@ pub(super) fn charts() -> Vec<Chart> {
     ]
 }
 
-pub(super) fn remarks(modes: &[Mode], results: &Results) -> Vec<String> {
+pub(super) fn remarks(modes: &[IoMode], results: &Results) -> Vec<String> {
     let [small, large, ratio] = PUBLISHED;
     let published = format!(
         "published for a backup server (256K, 2 readers, 5 and 7 writers): {small} to {large} MiB/s, ×{ratio}"

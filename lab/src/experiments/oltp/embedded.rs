@@ -13,7 +13,7 @@ use crate::kits::tpcc::{SqliteSettings, SqliteStore, Store, TpccError, install_c
 
 use super::child::run_out;
 use super::copier::Copier;
-use super::order::{Io, OltpSettings, Progress, Server, Setup};
+use super::settings::{Io, OltpSettings, Progress, Server, Setup};
 use super::pages::Pages;
 use super::rows::AS_IT_IS;
 use super::run::{fill, run_once};
@@ -121,7 +121,7 @@ impl<'a> Embedded<'a> {
             ..self.settings(setup)
         })?;
         let copier = Copier::start(order.copy_beside, self.folder)?;
-        let mut watcher = Watcher::of(Processes::Own, machine.root);
+        let mut watcher = Watcher::new(Processes::Own, machine.root);
         if order.count {
             watcher = watcher.counting();
         }
@@ -212,7 +212,7 @@ impl Server for Embedded<'_> {
         let (order, machine) = (self.order, self.machine);
         let store = SqliteStore::open(SqliteSettings {
             cache: Bytes::from_mib(64),
-            ..self.settings(Setup::of(order, machine)?)
+            ..self.settings(Setup::from_settings(order, machine)?)
         })?;
         if order.refill {
             store.remove()?;

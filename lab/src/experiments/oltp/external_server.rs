@@ -2,7 +2,7 @@
 
 use crate::kits::tpcc::PostgresStore;
 
-use super::order::{OltpSettings, Progress, Server, Setup};
+use super::settings::{OltpSettings, Progress, Server, Setup};
 use super::pages::Pages;
 use super::run::run_once;
 use super::watch::{Processes, Watcher};
@@ -54,7 +54,7 @@ impl Server for ExternalServer<'_> {
         setup: Setup,
         progress: Progress<'_>,
     ) -> Result<Results, BenchError> {
-        let mut watcher = Watcher::of(Processes::ExternalServer, self.machine.root);
+        let mut watcher = Watcher::new(Processes::ExternalServer, self.machine.root);
         let (order, machine) = (self.order, self.machine);
         run_once(&self.store, order, setup, machine, &mut watcher, progress)
     }

@@ -4,11 +4,11 @@
 use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings, TpccError};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::order::{Database, Io, OltpSettings, Progress, Server, ServerKind, Setup};
+use super::settings::{Database, Io, OltpSettings, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
 use super::run::fill;
 use super::server::tree_usage;
-use super::started::{Driven, promote_mariadb, promotion_took};
+use super::private_server::{Driven, promote_mariadb, promotion_took};
 use super::watch::Processes;
 use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, under_run};
 use hugeleaf_proof::rows::Results;
@@ -133,7 +133,7 @@ impl Server for Mariadb<'_> {
 
     fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
-        let setup = Setup::of(order, machine)?;
+        let setup = Setup::from_settings(order, machine)?;
         let store = self.store(setup)?;
         fill(&store, order, machine, progress).map(drop)
     }

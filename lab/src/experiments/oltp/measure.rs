@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::embedded::Embedded;
 use super::external_server::ExternalServer;
-use super::order::{Database, OltpSettings, Server, ServerKind, Setup};
+use super::settings::{Database, OltpSettings, Server, ServerKind, Setup};
 use super::rows::{AS_IT_IS, charts, main, remarks};
 use super::{Pages, mariadb, postgres, setup, translation_cost};
 use hugeleaf_proof::bench::Measuring;
@@ -24,7 +24,7 @@ pub fn measure(
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
-    let setup = Setup::of(order, machine)?;
+    let setup = Setup::from_settings(order, machine)?;
     let server: Box<dyn Server + '_> = match &order.database {
         Database::Sqlite(folder) => Box::new(Embedded::new(folder, order, machine)),
         Database::ExternalServer(dsn) => Box::new(ExternalServer::new(dsn, order, machine)?),

@@ -5,11 +5,11 @@ use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::order::{Database, Io, OltpSettings, Progress, Server, ServerKind, Setup};
+use super::settings::{Database, Io, OltpSettings, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
 use super::run::fill;
 use super::server::tree_usage;
-use super::started::{Driven, promotion_took};
+use super::private_server::{Driven, promotion_took};
 use super::watch::Processes;
 use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, promote, under_run};
 use hugeleaf_proof::rows::Results;
@@ -173,7 +173,7 @@ impl Server for Postgres<'_> {
 
     fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
-        let setup = Setup::of(order, machine)?;
+        let setup = Setup::from_settings(order, machine)?;
         let store = store_of(self.server(setup)?, order, machine)?;
         fill(&store, order, machine, progress).map(drop)
     }

@@ -1,8 +1,8 @@
 //! The quantities and charts of `hugeleaf-lab oltp`.
 
-use crate::kits::tpcc::{Kind, Latency, Outcome};
+use crate::kits::tpcc::{TransactionKind, Latency, DriverResult};
 
-use super::watch::Seen;
+use super::watch::ServerSample;
 use hugeleaf_proof::bench::chase::READ;
 use hugeleaf_proof::rows::{Chart, Quantity};
 
@@ -75,12 +75,12 @@ pub(super) fn remarks(steps: Option<&str>) -> Vec<String> {
     all.map(str::to_owned).collect()
 }
 
-pub(super) fn of_run(outcome: &Outcome, seen: &Seen) -> Vec<(Quantity, f64)> {
+pub(super) fn of_run(outcome: &DriverResult, seen: &ServerSample) -> Vec<(Quantity, f64)> {
     let all = outcome.transactions() as f64;
     let (transactions, seconds) = (outcome.counted.max(1) as f64, outcome.seconds);
     let (amount, plain) = (Quantity::amount, Quantity::plain);
     let mut known = vec![(main(), outcome.notpm())];
-    for kind in Kind::ALL {
+    for kind in TransactionKind::ALL {
         of_kind(kind.name(), &outcome.kinds[kind.index()], all, &mut known);
     }
     let own = outcome.usage.processor().as_secs_f64();
@@ -167,7 +167,7 @@ fn of_kind(kind: &str, seen: &Latency, all: f64, known: &mut Vec<(Quantity, f64)
 }
 
 /// Returns the costs of all transactions, as far as they are counted.
-fn costs(outcome: &Outcome, seen: &Seen) -> Vec<(&'static str, f64)> {
+fn costs(outcome: &DriverResult, seen: &ServerSample) -> Vec<(&'static str, f64)> {
     let counters = &outcome.counters;
     let totals = seen.counted.as_ref().map(|(totals, _)| totals);
     let float = |count: Option<u64>| count.map(|count| count as f64);

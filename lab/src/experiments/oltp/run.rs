@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::kits::tpcc::{LoadEvent, Origin, Pace, Run, Scale, Store, check, drive, load};
+use crate::kits::tpcc::{LoadEvent, Origin, Pace, DriverSettings, Scale, Store, check, drive, load};
 use serde_json::json;
 
-use super::order::{OltpSettings, Progress, Setup};
+use super::settings::{OltpSettings, Progress, Setup};
 use super::rows::{AS_IT_IS, of_run};
 use super::watch::Watcher;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
@@ -42,7 +42,7 @@ pub(super) fn run_once(
 ) -> Result<Results, BenchError> {
     let version = store.version()?;
     let origin = fill(store, order, machine, progress)?;
-    let run = Run {
+    let run = DriverSettings {
         connections: setup.connections,
         ramp_up: order.ramp_up,
         time: order.time,

@@ -4,7 +4,7 @@
 use crate::kits::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
 use hugeleaf_units::Bytes;
 
-use super::order::{Database, Io, OltpSettings, Setup};
+use super::settings::{Database, Io, OltpSettings, Setup};
 use hugeleaf_proof::bench::{BenchError, Machine};
 
 /// Default size of the cache.
@@ -18,7 +18,7 @@ const PART: u64 = 5;
 
 impl Setup {
     /// Derives the setup from the flags; with steps, for the largest cache and fewest connections.
-    pub(super) fn of(order: &OltpSettings, machine: &Machine<'_>) -> Result<Setup, BenchError> {
+    pub(super) fn from_settings(order: &OltpSettings, machine: &Machine<'_>) -> Result<Setup, BenchError> {
         let data = touched_bytes(order);
         let cache = match (order.cache, order.by_cache.iter().max(), order.io) {
             (Some(cache), ..) | (None, Some(&cache), _) => cache,

@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 use serde_json::Value as Json;
 
-use super::order::{OltpSettings, Setup};
+use super::settings::{OltpSettings, Setup};
 use super::run::NOT_COUNTED;
 use super::watch::CountedBy;
 use hugeleaf_proof::bench::BenchEvent;

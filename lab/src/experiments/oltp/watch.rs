@@ -35,11 +35,11 @@ pub(super) struct Watcher<'a> {
     copied: Option<&'a dyn Fn() -> Option<u64>>,
     counting: Option<Result<Translations, MetricError>>,
     copied_before: Option<(Instant, u64)>,
-    seen: Seen,
+    seen: ServerSample,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Seen {
+pub(super) struct ServerSample {
     /// Page tables of all processes of the database, at the end.
     pub(super) page_tables: Option<Bytes>,
     /// Pages of a server's cache at the end.
@@ -87,7 +87,7 @@ impl CountedBy {
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn of(processes: Processes<'a>, root: &'a Root) -> Watcher<'a> {
+    pub(super) fn new(processes: Processes<'a>, root: &'a Root) -> Watcher<'a> {
         Watcher {
             root,
             processes,
@@ -95,7 +95,7 @@ impl<'a> Watcher<'a> {
             copied: None,
             counting: None,
             copied_before: None,
-            seen: Seen::default(),
+            seen: ServerSample::default(),
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Watcher<'a> {
         self
     }
 
-    pub(super) fn seen(&self) -> &Seen {
+    pub(super) fn seen(&self) -> &ServerSample {
         &self.seen
     }
 
@@ -176,11 +176,11 @@ fn counted(mut counters: Translations) -> Result<(TranslationTotals, CountedBy),
 mod tests {
     use super::*;
     use crate::experiments::oltp::rows::of_run;
-    use crate::kits::tpcc::Outcome;
+    use crate::kits::tpcc::DriverResult;
 
     /// Returns a quantity of a run of 1000 transactions in 10 s.
-    fn value(seen: &Seen, name: &str) -> Option<f64> {
-        let outcome = Outcome {
+    fn value(seen: &ServerSample, name: &str) -> Option<f64> {
+        let outcome = DriverResult {
             seconds: 10.0,
             kinds: Default::default(),
             counters: Default::default(),
@@ -196,7 +196,7 @@ mod tests {
     fn what_is_not_looked_at_is_not_known() {
         let root = Root::live();
         let copied = || Some(7);
-        let mut elsewhere = Watcher::of(Processes::ExternalServer, &root).with_copier(&copied);
+        let mut elsewhere = Watcher::new(Processes::ExternalServer, &root).with_copier(&copied);
         elsewhere.begins();
         elsewhere.ends();
         let seen = elsewhere.seen();
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn of_this_process_it_counts_or_says_why_not() {
         let root = Root::live();
-        let mut own = Watcher::of(Processes::Own, &root).counting();
+        let mut own = Watcher::new(Processes::Own, &root).counting();
         own.begins();
         let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
         assert!(work != 1);
@@ -249,9 +249,9 @@ mod tests {
                 tlb_misses_error: misses.is_none().then(|| "it stays at 0".to_owned()),
                 share_of_time: Some(0.5),
             };
-            Seen {
+            ServerSample {
                 counted: Some((totals, by)),
-                ..Seen::default()
+                ..ServerSample::default()
             }
         };
         let seen = counted(Some(4e6));

@@ -23,7 +23,7 @@ use super::memory::{IoMemory, IoPages};
 use hugeleaf_workload::chase::PageArm;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum AreaLocation {
     Folder(PathBuf),
     /// New block devices whose blocks are memory.
     Memory,
@@ -32,9 +32,9 @@ pub enum Place {
 }
 
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct AreaOptions {
     /// Places of the devices; threads are assigned to them in turn.
-    pub places: Vec<Place>,
+    pub places: Vec<AreaLocation>,
     pub sources: usize,
     pub targets: usize,
     pub each: Bytes,
@@ -191,7 +191,7 @@ impl Devices {
     ///
     /// # Errors
     /// [`MoverError`]; all created devices are removed then.
-    pub fn make(wanted: &Wanted, host: &Host, stop: &AtomicBool) -> Result<Devices, MoverError> {
+    pub fn make(wanted: &AreaOptions, host: &Host, stop: &AtomicBool) -> Result<Devices, MoverError> {
         refuse_what_is_there(wanted)?;
         let mut maker = Maker {
             wanted,
@@ -217,17 +217,17 @@ impl Devices {
     }
 }
 
-fn name_of(place: &Place) -> String {
+fn name_of(place: &AreaLocation) -> String {
     match place {
-        Place::Folder(path) => format!("files in {}", path.display()),
-        Place::Memory => "loop devices on memory".to_owned(),
-        Place::Existing(path) => path.display().to_string(),
+        AreaLocation::Folder(path) => format!("files in {}", path.display()),
+        AreaLocation::Memory => "loop devices on memory".to_owned(),
+        AreaLocation::Existing(path) => path.display().to_string(),
     }
 }
 
-fn refuse_what_is_there(wanted: &Wanted) -> Result<(), MoverError> {
+fn refuse_what_is_there(wanted: &AreaOptions) -> Result<(), MoverError> {
     for place in &wanted.places {
-        let Place::Existing(path) = place else {
+        let AreaLocation::Existing(path) = place else {
             continue;
         };
         let name = path.display().to_string();
@@ -242,7 +242,7 @@ fn refuse_what_is_there(wanted: &Wanted) -> Result<(), MoverError> {
 }
 
 struct Maker<'a> {
-    wanted: &'a Wanted,
+    wanted: &'a AreaOptions,
     memory: Vec<MemoryDevice>,
     /// Number of areas that each place has given so far.
     dealt: Vec<usize>,
@@ -256,18 +256,18 @@ impl Maker<'_> {
         let nth = self.dealt[at];
         self.dealt[at] += 1;
         let (name, file, offset, length) = match place {
-            Place::Folder(folder) => {
+            AreaLocation::Folder(folder) => {
                 let (name, file) = self.new_file(folder, number)?;
                 (name, file, 0, self.wanted.each)
             }
-            Place::Memory => {
+            AreaLocation::Memory => {
                 let device = MemoryDevice::new(self.wanted.each).map_err(MoverError::Device)?;
                 let file = clone(device.file())?;
                 let name = device.path().display().to_string();
                 self.memory.push(device);
                 (name, file, 0, self.wanted.each)
             }
-            Place::Existing(path) => self.part(path, at, nth)?,
+            AreaLocation::Existing(path) => self.part(path, at, nth)?,
         };
         self.check_direct(&file, &name)?;
         let blocks = length.get() / self.wanted.block.get();

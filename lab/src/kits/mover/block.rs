@@ -14,7 +14,7 @@ pub struct Stamp {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrong {
+pub enum InvalidBlock {
     /// The content is not a block of this kit.
     NotABlock,
     /// The checksum does not match the content.
@@ -28,14 +28,14 @@ pub enum Wrong {
     },
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InvalidBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::NotABlock => write!(f, "not a block of this run"),
-            Wrong::Checksum { said, found } => {
+            InvalidBlock::NotABlock => write!(f, "not a block of this run"),
+            InvalidBlock::Checksum { said, found } => {
                 write!(f, "the checksum is {found:08x} and should be {said:08x}")
             }
-            Wrong::Another { wanted, found } => write!(
+            InvalidBlock::Another { wanted, found } => write!(
                 f,
                 "block {} of source {} instead of block {} of source {}",
                 found.index, found.source, wanted.index, wanted.source
@@ -64,13 +64,13 @@ pub fn fill(block: &mut [u8], stamp: Stamp, random: &mut fastrand::Rng) {
 ///
 /// # Errors
 /// Returns the defect of the block.
-pub fn check(block: &[u8]) -> Result<Stamp, Wrong> {
+pub fn check(block: &[u8]) -> Result<Stamp, InvalidBlock> {
     let stamp = stamp_of(block)?;
     let said = u32::from_le_bytes(block[24..28].try_into().unwrap_or_default());
     let found = checksum(block);
     match said == found {
         true => Ok(stamp),
-        false => Err(Wrong::Checksum { said, found }),
+        false => Err(InvalidBlock::Checksum { said, found }),
     }
 }
 
@@ -78,17 +78,17 @@ pub fn check(block: &[u8]) -> Result<Stamp, Wrong> {
 ///
 /// # Errors
 /// Returns the defect of the block.
-pub fn expect(block: &[u8], wanted: Stamp) -> Result<(), Wrong> {
+pub fn expect(block: &[u8], wanted: Stamp) -> Result<(), InvalidBlock> {
     match check(block)? {
         found if found == wanted => Ok(()),
-        found => Err(Wrong::Another { wanted, found }),
+        found => Err(InvalidBlock::Another { wanted, found }),
     }
 }
 
 /// Returns the stamp in a block without checking the checksum.
-fn stamp_of(block: &[u8]) -> Result<Stamp, Wrong> {
+fn stamp_of(block: &[u8]) -> Result<Stamp, InvalidBlock> {
     if block.len() <= HEADER {
-        return Err(Wrong::NotABlock);
+        return Err(InvalidBlock::NotABlock);
     }
     let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap_or_default());
     match word(0) {
@@ -96,7 +96,7 @@ fn stamp_of(block: &[u8]) -> Result<Stamp, Wrong> {
             source: word(8),
             index: word(16),
         }),
-        _ => Err(Wrong::NotABlock),
+        _ => Err(InvalidBlock::NotABlock),
     }
 }
 
@@ -135,8 +135,8 @@ mod tests {
             "block 77 of source 3 instead of block 78 of source 3"
         );
         assert_eq!(expect(&block(512), STAMP), Ok(()));
-        assert_eq!(check(&[0; 512]), Err(Wrong::NotABlock));
-        assert_eq!(check(&[]), Err(Wrong::NotABlock));
+        assert_eq!(check(&[0; 512]), Err(InvalidBlock::NotABlock));
+        assert_eq!(check(&[]), Err(InvalidBlock::NotABlock));
     }
 
     proptest! {

@@ -3,7 +3,7 @@ use hugeleaf_proof::bench::{BenchError, Refusal};
 use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::Bytes;
 
-use super::block::Wrong;
+use super::block::InvalidBlock;
 
 /// Errors of moving blocks.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +72,7 @@ pub enum BlockProblem {
     Short(Bytes, Bytes),
     /// The data is not the data that was written there.
     #[error("{0}")]
-    Wrong(Wrong),
+    Wrong(InvalidBlock),
 }
 
 impl BlockProblem {

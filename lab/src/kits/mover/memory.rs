@@ -50,7 +50,7 @@ impl FromStr for AskedIoPages {
 }
 
 impl IoPages {
-    pub fn of(asked: AskedIoPages, host: &Host) -> IoPages {
+    pub fn resolve(asked: AskedIoPages, host: &Host) -> IoPages {
         match asked {
             AskedIoPages::Scattered => IoPages::Scattered,
             AskedIoPages::Split => IoPages::Split,
@@ -213,7 +213,7 @@ fn on_pages(arm: PageArm, length: Bytes, host: &Host) -> Result<OwnMemory, Memor
             .map_err(|error| why_no_pool(arm, length, error));
     }
     if arm.is_unverifiable(host) {
-        return Ok(OwnMemory::of(small_mappings(arm, length, host)?)?);
+        return Ok(OwnMemory::from_space(small_mappings(arm, length, host)?)?);
     }
     let space = Memory::new().reserve_addresses(length, arm.size)?;
     space.map_private(space.range())?;
@@ -223,7 +223,7 @@ fn on_pages(arm: PageArm, length: Bytes, host: &Host) -> Result<OwnMemory, Memor
         is_on(arm, length)?;
         space.advise(space.range(), Advice::HugePage)?;
     }
-    Ok(OwnMemory::of(space)?)
+    Ok(OwnMemory::from_space(space)?)
 }
 
 /// Returns the library's error for a pool that did not give its pages.
@@ -258,7 +258,7 @@ fn scattered(length: Bytes, host: &Host, seed: u64) -> Result<OwnMemory, MemoryE
             space.advise(part, Advice::PopulateWrite)?;
         }
     }
-    Ok(OwnMemory::of(space)?)
+    Ok(OwnMemory::from_space(space)?)
 }
 
 /// Takes huge pages and splits each by ageing one of its base pages. No byte moves: all stay
@@ -309,11 +309,11 @@ mod tests {
             ("base", "base"),
         ] {
             let asked: AskedIoPages = text.parse().unwrap();
-            assert_eq!(IoPages::of(asked, &host).to_string(), label);
+            assert_eq!(IoPages::resolve(asked, &host).to_string(), label);
         }
         assert!("torn".parse::<AskedIoPages>().is_err());
         let pool: AskedIoPages = "hugetlb:2M".parse().unwrap();
-        assert!(IoPages::of(pool, &host).is_pool());
+        assert!(IoPages::resolve(pool, &host).is_pool());
     }
 
     #[test]

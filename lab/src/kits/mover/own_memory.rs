@@ -21,7 +21,7 @@ impl OwnMemory {
     /// # Errors
     /// EINVAL if a file was mapped into them, which others may write to. ENOMEM if a part is not
     /// mapped or memory is short. EFAULT if a page was unavailable.
-    pub fn of(space: Space) -> Result<OwnMemory, SysError> {
+    pub fn from_space(space: Space) -> Result<OwnMemory, SysError> {
         if !space.is_private() {
             let subject = space.range().to_string();
             return Err(SysError::new("mmap", subject, Errno::INVAL));
@@ -103,7 +103,7 @@ mod tests {
     fn all_of_it_can_be_written() {
         let space = space(4);
         space.map_private(space.range()).unwrap();
-        let mut memory = OwnMemory::of(space).unwrap();
+        let mut memory = OwnMemory::from_space(space).unwrap();
         let bytes = memory.bytes();
         bytes.fill(7);
         assert!(bytes.iter().all(|b| *b == 7));
@@ -119,13 +119,13 @@ mod tests {
         let hole = space(4);
         let first = hole.part(0, Bytes(hole.range().len().get() / 2)).unwrap();
         hole.map_private(first).unwrap();
-        assert!(OwnMemory::of(hole).is_err());
+        assert!(OwnMemory::from_space(hole).is_err());
         let shared = space(1);
         let length = shared.range().len();
         let file = shared.memory().create_file("own", length, None).unwrap();
         let all = shared.range();
         shared.map_file(all, &file, 0, Reserve::None).unwrap();
-        assert_eq!(OwnMemory::of(shared).unwrap_err().errno, Errno::INVAL);
+        assert_eq!(OwnMemory::from_space(shared).unwrap_err().errno, Errno::INVAL);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::area::{Area, retry};
 use super::error::MoverError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Mode {
+pub enum IoMode {
     /// Direct I/O: the kernel looks up and holds each page for the duration of the transfer.
     Direct,
     /// The buffer is locked before and unlocked after each transfer, as in the published driver.
@@ -22,41 +22,41 @@ pub enum Mode {
     UringRegistered,
 }
 
-impl Mode {
-    pub const ALL: [Mode; 4] = [Mode::Direct, Mode::Lock, Mode::Uring, Mode::UringRegistered];
+impl IoMode {
+    pub const ALL: [IoMode; 4] = [IoMode::Direct, IoMode::Lock, IoMode::Uring, IoMode::UringRegistered];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Mode::Direct => "direct",
-            Mode::Lock => "lock",
-            Mode::Uring => "uring",
-            Mode::UringRegistered => "uring-registered",
+            IoMode::Direct => "direct",
+            IoMode::Lock => "lock",
+            IoMode::Uring => "uring",
+            IoMode::UringRegistered => "uring-registered",
         }
     }
 
     pub const fn is_ring(self) -> bool {
-        matches!(self, Mode::Uring | Mode::UringRegistered)
+        matches!(self, IoMode::Uring | IoMode::UringRegistered)
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for IoMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Mode {
+impl FromStr for IoMode {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Mode, String> {
-        let found = Mode::ALL.into_iter().find(|mode| mode.name() == text);
+    fn from_str(text: &str) -> Result<IoMode, String> {
+        let found = IoMode::ALL.into_iter().find(|mode| mode.name() == text);
         found.ok_or_else(|| {
             format!("'{text}' is not a mode; write direct, lock, uring or uring-registered")
         })
     }
 }
 
-pub(crate) struct Done<'b> {
+pub(crate) struct CompletedBlock<'b> {
     pub(crate) index: u64,
     pub(crate) buffer: &'b mut [u8],
     /// Time from the start of the transfer to its end.
@@ -68,7 +68,7 @@ pub(crate) struct Done<'b> {
 pub(crate) trait IoEngine<'b> {
     fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError>;
     /// Waits for a transfer to end; `None` if none is in flight.
-    fn next(&mut self) -> Result<Option<Done<'b>>, MoverError>;
+    fn next(&mut self) -> Result<Option<CompletedBlock<'b>>, MoverError>;
     fn flying(&self) -> usize;
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Plain<'b> {
     pub(crate) area: &'b Area,
     pub(crate) direction: Direction,
     pub(crate) lock: bool,
-    done: Option<Done<'b>>,
+    done: Option<CompletedBlock<'b>>,
 }
 
 impl<'b> Plain<'b> {
@@ -119,7 +119,7 @@ impl<'b> IoEngine<'b> for Plain<'b> {
             lock += began.elapsed();
         }
         self.area.judge(name(self.direction), index, moved)?;
-        self.done = Some(Done {
+        self.done = Some(CompletedBlock {
             index,
             buffer,
             io,
@@ -128,7 +128,7 @@ impl<'b> IoEngine<'b> for Plain<'b> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Done<'b>>, MoverError> {
+    fn next(&mut self) -> Result<Option<CompletedBlock<'b>>, MoverError> {
         Ok(self.done.take())
     }
 
@@ -169,7 +169,7 @@ impl<'b> IoEngine<'b> for Ringed<'_, 'b> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Done<'b>>, MoverError> {
+    fn next(&mut self) -> Result<Option<CompletedBlock<'b>>, MoverError> {
         let Some(ended) = self.ring.wait()? else {
             return Ok(None);
         };
@@ -179,7 +179,7 @@ impl<'b> IoEngine<'b> for Ringed<'_, 'b> {
             .remove(&index)
             .map_or(Duration::ZERO, |at| at.elapsed());
         self.area.judge(name(self.direction), index, ended.result)?;
-        Ok(Some(Done {
+        Ok(Some(CompletedBlock {
             index,
             buffer: ended.buffer,
             io,
@@ -198,9 +198,9 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        for mode in Mode::ALL {
+        for mode in IoMode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
-        assert!("fast".parse::<Mode>().is_err());
+        assert!("fast".parse::<IoMode>().is_err());
     }
 }

@@ -14,7 +14,7 @@ use super::block::{Stamp, fill};
 use super::bystander::run_bystander;
 use super::error::MoverError;
 use super::memory::IoMemory;
-use super::path::{IoEngine, Mode, Plain, Ringed};
+use super::path::{IoEngine, IoMode, Plain, Ringed};
 use hugeleaf_workload::times::{record, times};
 
 use crate::kits::joined;
@@ -25,8 +25,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const PART: Bytes = Bytes::from_mib(1024);
 
 #[derive(Debug, Clone, Copy)]
-pub struct Load<'a> {
-    pub mode: Mode,
+pub struct MoverLoad<'a> {
+    pub mode: IoMode,
     /// Transfers in flight per thread, in modes that use a ring.
     pub depth: usize,
     pub block: Bytes,
@@ -40,7 +40,7 @@ pub struct Load<'a> {
     pub base: PageSize,
 }
 
-impl Load<'_> {
+impl MoverLoad<'_> {
     pub const fn threads(&self) -> usize {
         self.sources.len() + self.targets.len()
     }
@@ -73,7 +73,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    pub(crate) fn of(times: &Histogram<u64>) -> Latency {
+    pub(crate) fn from_histogram(times: &Histogram<u64>) -> Latency {
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         Latency {
             count: times.len(),
@@ -107,8 +107,8 @@ struct Item<'b> {
     stamp: Stamp,
 }
 
-struct Shared<'b> {
-    load: Load<'b>,
+struct RunControl<'b> {
+    load: MoverLoad<'b>,
     space: Range,
     halt: AtomicBool,
     measuring: AtomicBool,
@@ -117,20 +117,20 @@ struct Shared<'b> {
     written: Vec<AtomicU64>,
 }
 
-struct Seen {
+struct LatencyHistograms {
     io: Histogram<u64>,
     lock: Histogram<u64>,
 }
 
-impl Seen {
-    fn new() -> Seen {
-        Seen {
+impl LatencyHistograms {
+    fn new() -> LatencyHistograms {
+        LatencyHistograms {
             io: times(),
             lock: times(),
         }
     }
 
-    fn add(&mut self, other: &Seen) {
+    fn add(&mut self, other: &LatencyHistograms) {
         // Both have the same bounds.
         let _ = self.io.add(&other.io);
         let _ = self.lock.add(&other.lock);
@@ -144,7 +144,7 @@ impl Seen {
 /// [`MoverError`]; no transfer is in flight any more then.
 pub fn run<'b>(
     memory: &'b mut IoMemory,
-    load: &Load<'b>,
+    load: &MoverLoad<'b>,
     stop: &AtomicBool,
     edge: &mut dyn FnMut(Edge),
 ) -> Result<Moved, MoverError> {
@@ -153,7 +153,7 @@ pub fn run<'b>(
     let slots: Vec<&'b mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();
     let (free, free_slots) = unbounded();
     fill_queue(&free, slots, load);
-    let shared = Shared {
+    let shared = RunControl {
         load: *load,
         space,
         halt: AtomicBool::new(false),
@@ -207,7 +207,7 @@ pub fn run<'b>(
 }
 
 /// Marks all slots as free. Without readers, each slot holds a block to be written.
-fn fill_queue<'b>(free: &Sender<Item<'b>>, slots: Vec<&'b mut [u8]>, load: &Load<'_>) {
+fn fill_queue<'b>(free: &Sender<Item<'b>>, slots: Vec<&'b mut [u8]>, load: &MoverLoad<'_>) {
     let mut random = fastrand::Rng::with_seed(slots.len() as u64);
     for (index, buffer) in slots.into_iter().enumerate() {
         let stamp = Stamp {
@@ -223,7 +223,7 @@ fn fill_queue<'b>(free: &Sender<Item<'b>>, slots: Vec<&'b mut [u8]>, load: &Load
 }
 
 /// Counters at one end of the measured time.
-struct Reading {
+struct CounterSnapshot {
     at: Instant,
     usage: Usage,
     read: u64,
@@ -238,9 +238,9 @@ struct Task<'b> {
     onward: Sender<Item<'b>>,
 }
 
-impl<'b> Shared<'b> {
-    fn reading(&self) -> Reading {
-        Reading {
+impl<'b> RunControl<'b> {
+    fn reading(&self) -> CounterSnapshot {
+        CounterSnapshot {
             at: Instant::now(),
             usage: process_usage(),
             read: self.read.load(Ordering::Relaxed),
@@ -251,7 +251,7 @@ impl<'b> Shared<'b> {
     }
 
     /// Waits until all threads are ready, then for the time to pass; `None` if interrupted.
-    fn watch(&self, stop: &AtomicBool, edge: &mut dyn FnMut(Edge)) -> Option<[Reading; 2]> {
+    fn watch(&self, stop: &AtomicBool, edge: &mut dyn FnMut(Edge)) -> Option<[CounterSnapshot; 2]> {
         let over = || stop.load(Ordering::Relaxed) || self.halt.load(Ordering::Relaxed);
         while self.ready.load(Ordering::Relaxed) < self.load.threads() {
             if over() {
@@ -284,12 +284,12 @@ impl<'b> Shared<'b> {
 
     fn moved(
         &self,
-        begin: &Reading,
-        end: &Reading,
-        all: &[Seen],
+        begin: &CounterSnapshot,
+        end: &CounterSnapshot,
+        all: &[LatencyHistograms],
         bystander: &Histogram<u64>,
     ) -> Moved {
-        let mut seen = Seen::new();
+        let mut seen = LatencyHistograms::new();
         all.iter().for_each(|one| seen.add(one));
         let by_target: Vec<Bytes> = (begin.written.iter().zip(&end.written))
             .map(|(a, b)| Bytes(b - a))
@@ -300,23 +300,23 @@ impl<'b> Shared<'b> {
             written: by_target.iter().copied().sum(),
             by_target,
             usage: end.usage.since(begin.usage),
-            io: Latency::of(&seen.io),
-            lock: Latency::of(&seen.lock),
-            bystander: Latency::of(bystander),
+            io: Latency::from_histogram(&seen.io),
+            lock: Latency::from_histogram(&seen.lock),
+            bystander: Latency::from_histogram(bystander),
             threads: self.load.threads(),
         }
     }
 
     /// Runs a thread from start to end. A thread that fails ends the run.
-    fn worker(&self, task: Task<'b>) -> Result<Seen, MoverError> {
+    fn worker(&self, task: Task<'b>) -> Result<LatencyHistograms, MoverError> {
         let done = match self.load.mode {
-            Mode::Direct | Mode::Lock => {
-                let lock = self.load.mode == Mode::Lock;
+            IoMode::Direct | IoMode::Lock => {
+                let lock = self.load.mode == IoMode::Lock;
                 let carrier = Plain::new(task.area, task.direction, lock);
                 self.ready.fetch_add(1, Ordering::Relaxed);
                 self.work(&task, carrier)
             }
-            Mode::Uring | Mode::UringRegistered => self.in_ring(&task),
+            IoMode::Uring | IoMode::UringRegistered => self.in_ring(&task),
         };
         if done.is_err() {
             self.halt.store(true, Ordering::Relaxed);
@@ -324,10 +324,10 @@ impl<'b> Shared<'b> {
         done
     }
 
-    fn in_ring(&self, task: &Task<'b>) -> Result<Seen, MoverError> {
+    fn in_ring(&self, task: &Task<'b>) -> Result<LatencyHistograms, MoverError> {
         let depth = u32::try_from(self.load.depth()).unwrap_or(1);
         with_ring(depth, |ring: &mut Ring<'b>| {
-            if self.load.mode == Mode::UringRegistered {
+            if self.load.mode == IoMode::UringRegistered {
                 let part = PageSize::new(PART).unwrap_or(self.load.base);
                 ring.register(&self.space.chunks(part).collect::<Vec<Range>>())?;
             }
@@ -336,10 +336,10 @@ impl<'b> Shared<'b> {
         })?
     }
 
-    fn work(&self, task: &Task<'b>, mut carrier: impl IoEngine<'b>) -> Result<Seen, MoverError> {
-        let mut seen = Seen::new();
+    fn work(&self, task: &Task<'b>, mut carrier: impl IoEngine<'b>) -> Result<LatencyHistograms, MoverError> {
+        let mut seen = LatencyHistograms::new();
         let is_write = task.direction == Direction::Write;
-        let mut pace = Pace::new(self.load.rate.filter(|_| is_write));
+        let mut pace = WriterPace::new(self.load.rate.filter(|_| is_write));
         while !self.halt.load(Ordering::Relaxed) {
             let mut over = false;
             while carrier.flying() < self.load.depth() {
@@ -370,7 +370,7 @@ impl<'b> Shared<'b> {
             };
             if self.measuring.load(Ordering::Relaxed) {
                 record(&mut seen.io, done.io);
-                if self.load.mode == Mode::Lock {
+                if self.load.mode == IoMode::Lock {
                     record(&mut seen.lock, done.lock);
                 }
             }
@@ -416,14 +416,14 @@ fn next<'b>(from: &Receiver<Item<'b>>, idle: bool) -> Result<Option<Item<'b>>, (
 }
 
 /// Due time of a writer's next block.
-struct Pace {
+struct WriterPace {
     rate: Option<Bytes>,
     due: Instant,
 }
 
-impl Pace {
-    fn new(rate: Option<Bytes>) -> Pace {
-        Pace {
+impl WriterPace {
+    fn new(rate: Option<Bytes>) -> WriterPace {
+        WriterPace {
             rate,
             due: Instant::now(),
         }
@@ -481,7 +481,7 @@ pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u
 /// Those of the devices.
 pub fn measure_devices(
     memory: &mut IoMemory,
-    load: &Load<'_>,
+    load: &MoverLoad<'_>,
     stop: &AtomicBool,
 ) -> Result<(Bytes, Duration), MoverError> {
     let block = usize::try_from(load.block.get()).unwrap_or(usize::MAX);

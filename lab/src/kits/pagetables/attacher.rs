@@ -27,7 +27,7 @@ pub struct AttachTiming {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum AttachReply {
     Ready,
     Done(AttachTiming),
     /// The process could not attach the region.
@@ -49,7 +49,7 @@ pub fn serve_attacher(parent: &str, handle: &str) -> Result<(), String> {
         .and_then(|()| serve(parent, handle));
     if let Err(reason) = &served {
         let (pid, reason) = (own_pid(), reason.clone());
-        say(&Answer::Failed { pid, reason })?;
+        say(&AttachReply::Failed { pid, reason })?;
     }
     served
 }
@@ -65,7 +65,7 @@ fn serve(parent: &str, handle: &str) -> Result<(), String> {
     let stdin = std::io::stdin();
     let input = stdin.as_fd().try_clone_to_owned();
     let mut input = PipeReader::from(input.map_err(|e| format!("standard input: {e}"))?);
-    say(&Answer::Ready)?;
+    say(&AttachReply::Ready)?;
     let mut turn = [0];
     if input
         .read(&mut turn)
@@ -82,7 +82,7 @@ fn serve(parent: &str, handle: &str) -> Result<(), String> {
     let began = Instant::now();
     touch(&region, page);
     let first_touch = began.elapsed();
-    say(&Answer::Done(AttachTiming {
+    say(&AttachReply::Done(AttachTiming {
         pid: own_pid(),
         attach,
         first_touch,
@@ -119,7 +119,7 @@ fn pages(region: &Region) -> Result<Vec<(PageSize, PageKind, Bytes)>, String> {
     Ok(table)
 }
 
-fn say(answer: &Answer) -> Result<(), String> {
+fn say(answer: &AttachReply) -> Result<(), String> {
     child::say(&mut std::io::stdout().lock(), answer).map_err(|e| format!("standard output: {e}"))
 }
 
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn answers_read_back() {
-        let done = Answer::Done(AttachTiming {
+        let done = AttachReply::Done(AttachTiming {
             pid: Pid(7),
             attach: Duration::from_nanos(1500),
             first_touch: Duration::from_millis(2),
@@ -154,17 +154,17 @@ mod tests {
                 ("4K".parse().unwrap(), PageKind::Base, Bytes::from_kib(8)),
             ],
         });
-        let failed = Answer::Failed {
+        let failed = AttachReply::Failed {
             pid: Pid(7),
             reason: "no memory,\nhere".to_owned(),
         };
-        for answer in [Answer::Ready, done, failed] {
+        for answer in [AttachReply::Ready, done, failed] {
             let line = child::line(&answer);
             assert!(!line.contains('\n'), "{line}");
-            assert_eq!(child::parse::<Answer>(&line).unwrap(), answer);
+            assert_eq!(child::parse::<AttachReply>(&line).unwrap(), answer);
         }
         let no_size = r#"{"done":{"pid":7,"attach":{"secs":0,"nanos":1},"first_touch":{"secs":0,"nanos":1},"pages":[[3,"base",4]]}}"#;
-        assert!(child::parse::<Answer>(&no_size.replace("[3,", "[4,")).is_ok());
+        assert!(child::parse::<AttachReply>(&no_size.replace("[3,", "[4,")).is_ok());
         for line in [
             "",
             r#""done""#,
@@ -173,14 +173,14 @@ mod tests {
             r#"{"failed":{"pid":"x","reason":"y"}}"#,
             "ready",
         ] {
-            assert!(child::parse::<Answer>(line).is_err(), "{line}");
+            assert!(child::parse::<AttachReply>(line).is_err(), "{line}");
         }
     }
 
     proptest! {
         #[test]
         fn nothing_panics(line in ".{0,80}") {
-            let _ = child::parse::<Answer>(&line);
+            let _ = child::parse::<AttachReply>(&line);
         }
     }
 }

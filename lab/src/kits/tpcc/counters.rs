@@ -5,7 +5,7 @@ use std::ops::{Add, Sub};
 /// Counts since some moment, so only differences have a meaning. `None` for a value that the
 /// database does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct DatabaseCounters {
     /// Pages requested from its cache, hits and misses.
     pub logical_reads: Option<u64>,
     /// Misses among them, read from a file.
@@ -26,15 +26,15 @@ pub struct Counters {
 #[error("the database's own counters decreased during the measurement")]
 pub struct CounterError;
 
-impl Add for Counters {
-    type Output = Counters;
+impl Add for DatabaseCounters {
+    type Output = DatabaseCounters;
 
-    fn add(self, other: Counters) -> Counters {
+    fn add(self, other: DatabaseCounters) -> DatabaseCounters {
         let add = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),
         };
-        Counters {
+        DatabaseCounters {
             logical_reads: add(self.logical_reads, other.logical_reads),
             physical_reads: add(self.physical_reads, other.physical_reads),
             physical_writes: add(self.physical_writes, other.physical_writes),
@@ -47,15 +47,15 @@ impl Add for Counters {
     }
 }
 
-impl Sub for Counters {
-    type Output = Result<Counters, CounterError>;
+impl Sub for DatabaseCounters {
+    type Output = Result<DatabaseCounters, CounterError>;
 
-    fn sub(self, earlier: Counters) -> Result<Counters, CounterError> {
+    fn sub(self, earlier: DatabaseCounters) -> Result<DatabaseCounters, CounterError> {
         let less = |now: Option<u64>, then: Option<u64>| match (now, then) {
             (Some(now), Some(then)) => now.checked_sub(then).map(Some).ok_or(CounterError),
             _ => Ok(None),
         };
-        Ok(Counters {
+        Ok(DatabaseCounters {
             logical_reads: less(self.logical_reads, earlier.logical_reads)?,
             physical_reads: less(self.physical_reads, earlier.physical_reads)?,
             physical_writes: less(self.physical_writes, earlier.physical_writes)?,
@@ -77,14 +77,14 @@ mod tests {
 
     #[test]
     fn what_is_not_counted_stays_unknown() {
-        let some = Counters {
+        let some = DatabaseCounters {
             logical_reads: Some(5),
-            ..Counters::default()
+            ..DatabaseCounters::default()
         };
-        let more = Counters {
+        let more = DatabaseCounters {
             logical_reads: Some(7),
             physical_reads: Some(1),
-            ..Counters::default()
+            ..DatabaseCounters::default()
         };
         assert_eq!((some + more).logical_reads, Some(12));
         assert_eq!((some + more).physical_reads, Some(1));

@@ -9,12 +9,12 @@ use crossbeam_channel::{Receiver, Sender};
 use hdrhistogram::Histogram;
 use hugeleaf_sys::{Usage, process_usage};
 
-use super::counters::Counters;
+use super::counters::DatabaseCounters;
 use super::error::{TpccError, joined};
 use super::input::{Input, Terminal};
 use super::random::{Constants, Random};
-use super::rules::Kind;
-use super::store::{Answer, Origin, Session, Store};
+use super::rules::TransactionKind;
+use super::store::{TransactionResult, Origin, Session, Store};
 use hugeleaf_workload::times::{record, times};
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -27,7 +27,7 @@ pub enum Pace {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Run {
+pub struct DriverSettings {
     pub connections: usize,
     /// Duration of the load before the measurement.
     pub ramp_up: Duration,
@@ -55,21 +55,21 @@ pub struct Latency {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct DriverResult {
     pub seconds: f64,
     /// Latencies by kind, in the order of [`Kind::ALL`].
     pub kinds: [Latency; 5],
-    pub counters: Counters,
+    pub counters: DatabaseCounters,
     /// Number of transactions during which `counters` were counted, including those in progress at
     /// the end of the interval.
     pub counted: u64,
     pub usage: Usage,
 }
 
-impl Outcome {
+impl DriverResult {
     /// Returns the New-Order transactions committed a minute, without rolled back ones.
     pub fn notpm(&self) -> f64 {
-        let orders = self.kinds[Kind::NewOrder.index()].committed;
+        let orders = self.kinds[TransactionKind::NewOrder.index()].committed;
         rate(orders, self.seconds) * 60.0
     }
 
@@ -104,7 +104,7 @@ impl Onlooker for () {}
 const TRIES: u32 = 1000;
 
 struct Drive<'a> {
-    run: Run,
+    run: DriverSettings,
     start: OnceLock<Instant>,
     failed: AtomicBool,
     /// All observations are complete, so connections may be closed.
@@ -147,7 +147,7 @@ struct Tally {
     committed: [u64; 5],
     rolled_back: [u64; 5],
     conflicts: [u64; 5],
-    counters: Counters,
+    counters: DatabaseCounters,
     counted: u64,
 }
 
@@ -159,11 +159,11 @@ struct Tally {
 pub fn drive(
     store: &dyn Store,
     origin: &Origin,
-    run: Run,
+    run: DriverSettings,
     onlooker: &mut dyn Onlooker,
     progress: &mut dyn FnMut(Duration, Duration),
     stop: &AtomicBool,
-) -> Result<Outcome, TpccError> {
+) -> Result<DriverResult, TpccError> {
     let drive = Drive {
         run,
         start: OnceLock::new(),
@@ -202,7 +202,7 @@ pub fn drive(
 }
 
 /// Distributes connections over databases, and warehouses over the connections of each.
-fn posts(origin: &Origin, run: &Run) -> Vec<Post> {
+fn posts(origin: &Origin, run: &DriverSettings) -> Vec<Post> {
     let shards: Vec<(i32, (i32, i32))> = (0..origin.shards)
         .filter_map(|shard| Some((shard, origin.touched_of(shard, run.touched)?)))
         .collect();
@@ -230,7 +230,7 @@ fn posts(origin: &Origin, run: &Run) -> Vec<Post> {
 struct Interval {
     seconds: f64,
     usage: Usage,
-    before: Counters,
+    before: DatabaseCounters,
 }
 
 fn wait_for_all(
@@ -379,10 +379,10 @@ fn send(
     session: &mut dyn Session,
     input: &Input,
     drive: &Drive<'_>,
-) -> Result<(Answer, u64), TpccError> {
+) -> Result<(TransactionResult, u64), TpccError> {
     for tries in 0..TRIES {
         let answer = session.run(input)?;
-        if answer != Answer::Conflict {
+        if answer != TransactionResult::Conflict {
             return Ok((answer, tries.into()));
         }
         if drive.is_over() {
@@ -402,18 +402,18 @@ impl Tally {
             committed: [0; 5],
             rolled_back: [0; 5],
             conflicts: [0; 5],
-            counters: Counters::default(),
+            counters: DatabaseCounters::default(),
             counted: 0,
         }
     }
 
-    fn count(&mut self, kind: Kind, answer: Answer, conflicts: u64, took: Duration) {
+    fn count(&mut self, kind: TransactionKind, answer: TransactionResult, conflicts: u64, took: Duration) {
         let at = kind.index();
         self.conflicts[at] += conflicts;
         match answer {
-            Answer::Committed(_) => self.committed[at] += 1,
-            Answer::RolledBack => self.rolled_back[at] += 1,
-            Answer::Conflict => {}
+            TransactionResult::Committed(_) => self.committed[at] += 1,
+            TransactionResult::RolledBack => self.rolled_back[at] += 1,
+            TransactionResult::Conflict => {}
         }
         record(&mut self.latency[at], took);
     }
@@ -422,13 +422,13 @@ impl Tally {
 fn summed(
     tallies: Vec<Tally>,
     interval: &Interval,
-    counters: Counters,
-) -> Result<Outcome, TpccError> {
+    counters: DatabaseCounters,
+) -> Result<DriverResult, TpccError> {
     let mut all = Tally::new();
     for tally in &tallies {
         all.counters = all.counters + tally.counters;
         all.counted += tally.counted;
-        for at in 0..Kind::ALL.len() {
+        for at in 0..TransactionKind::ALL.len() {
             all.committed[at] += tally.committed[at];
             all.rolled_back[at] += tally.rolled_back[at];
             all.conflicts[at] += tally.conflicts[at];
@@ -436,11 +436,11 @@ fn summed(
             let _ = all.latency[at].add(&tally.latency[at]);
         }
     }
-    if all.committed[Kind::NewOrder.index()] == 0 {
+    if all.committed[TransactionKind::NewOrder.index()] == 0 {
         return Err(TpccError::NoOrders(interval.seconds));
     }
     let kinds = std::array::from_fn(|at| latency(&all, at));
-    Ok(Outcome {
+    Ok(DriverResult {
         seconds: interval.seconds,
         kinds,
         counters: all.counters + counters,
@@ -482,7 +482,7 @@ mod tests {
             seed: 1,
             filled_at: 0,
         };
-        let run = Run {
+        let run = DriverSettings {
             connections,
             ramp_up: Duration::ZERO,
             time: Duration::ZERO,

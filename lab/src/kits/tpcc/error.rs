@@ -3,7 +3,7 @@ use std::thread::ScopedJoinHandle;
 use hugeleaf_testkit::server::ServerError;
 use hugeleaf_units::Bytes;
 
-use super::rules::Kind;
+use super::rules::TransactionKind;
 
 /// Errors of filling or measuring a database. A partial measurement is never a result.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub enum TpccError {
     /// A transaction did not find a required row.
     #[error("{kind} found no {what}: the database is damaged, or differs from its description")]
     Missing {
-        kind: Kind,
+        kind: TransactionKind,
         /// The missing row.
         what: &'static str,
     },
@@ -89,7 +89,7 @@ pub enum TpccError {
     Damaged(u64),
     /// A transaction had conflicts with others again and again.
     #[error("{kind} conflicted with other transactions {tries} times in a row")]
-    TooManyConflicts { kind: Kind, tries: u32 },
+    TooManyConflicts { kind: TransactionKind, tries: u32 },
     /// The interval was too short for the load.
     #[error("no New-Order was committed in {0} s")]
     NoOrders(f64),

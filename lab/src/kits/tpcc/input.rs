@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::random::{Constants, Random};
-use super::rules::{DISTRICTS, Kind, LINES, Scale};
+use super::rules::{DISTRICTS, TransactionKind, LINES, Scale};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
@@ -20,13 +20,13 @@ pub enum Input {
 }
 
 impl Input {
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> TransactionKind {
         match self {
-            Input::NewOrder(_) => Kind::NewOrder,
-            Input::Payment(_) => Kind::Payment,
-            Input::OrderStatus(_) => Kind::OrderStatus,
-            Input::Delivery(_) => Kind::Delivery,
-            Input::StockLevel(_) => Kind::StockLevel,
+            Input::NewOrder(_) => TransactionKind::NewOrder,
+            Input::Payment(_) => TransactionKind::Payment,
+            Input::OrderStatus(_) => TransactionKind::OrderStatus,
+            Input::Delivery(_) => TransactionKind::Delivery,
+            Input::StockLevel(_) => TransactionKind::StockLevel,
         }
     }
 }
@@ -38,7 +38,7 @@ pub struct NewOrder {
     pub district: i32,
     pub customer: i32,
     /// The lines of the order. In one of a hundred orders the last item does not exist.
-    pub lines: Vec<Line>,
+    pub lines: Vec<OrderLine>,
     /// Time of the order, in microseconds since 1970.
     pub at: i64,
 }
@@ -51,7 +51,7 @@ impl NewOrder {
 
 /// A line of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
+pub struct OrderLine {
     pub item: i32,
     pub supply: i32,
     pub quantity: i32,
@@ -112,7 +112,7 @@ pub struct Terminal {
     homes: Vec<i32>,
     /// The first and the last warehouse that it may reach.
     reach: (i32, i32),
-    deck: Vec<Kind>,
+    deck: Vec<TransactionKind>,
     dealt: usize,
     turn: usize,
 }
@@ -128,7 +128,7 @@ impl Terminal {
         homes: Vec<i32>,
         reach: (i32, i32),
     ) -> Terminal {
-        let deck: Vec<Kind> = Kind::ALL
+        let deck: Vec<TransactionKind> = TransactionKind::ALL
             .iter()
             .flat_map(|kind| std::iter::repeat_n(*kind, kind.cards()))
             .collect();
@@ -160,19 +160,19 @@ impl Terminal {
         let home = self.homes[self.turn % self.homes.len()];
         self.turn += 1;
         match kind {
-            Kind::NewOrder => Input::NewOrder(self.new_order(home)),
-            Kind::Payment => Input::Payment(self.payment(home)),
-            Kind::OrderStatus => Input::OrderStatus(OrderStatus {
+            TransactionKind::NewOrder => Input::NewOrder(self.new_order(home)),
+            TransactionKind::Payment => Input::Payment(self.payment(home)),
+            TransactionKind::OrderStatus => Input::OrderStatus(OrderStatus {
                 warehouse: home,
                 district: self.random.within(1, DISTRICTS),
                 customer: self.customer(),
             }),
-            Kind::Delivery => Input::Delivery(Delivery {
+            TransactionKind::Delivery => Input::Delivery(Delivery {
                 warehouse: home,
                 carrier: self.random.within(1, 10),
                 at: now(),
             }),
-            Kind::StockLevel => Input::StockLevel(StockLevel {
+            TransactionKind::StockLevel => Input::StockLevel(StockLevel {
                 warehouse: home,
                 district: self.random.within(1, DISTRICTS),
                 threshold: self.random.within(10, 20),
@@ -182,7 +182,7 @@ impl Terminal {
 
     /// Returns the keying and think times of a person at this card, in seconds. The think time is
     /// exponential and cut off at ten times its mean (clause 5.2.5.4).
-    pub(crate) fn waits(&mut self, kind: Kind) -> (f64, f64) {
+    pub(crate) fn waits(&mut self, kind: TransactionKind) -> (f64, f64) {
         let (keying, mean) = kind.waits();
         let thinking = -self.random.share().ln() * mean;
         (keying, thinking.min(10.0 * mean))
@@ -205,7 +205,7 @@ impl Terminal {
                 false => home,
             };
             let quantity = self.random.within(1, 10);
-            lines.push(Line {
+            lines.push(OrderLine {
                 item,
                 supply,
                 quantity,

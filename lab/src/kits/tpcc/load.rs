@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 
 use super::error::{TpccError, joined};
 use super::rules::Scale;
-use super::store::{Loader, Origin, Part, Store};
+use super::store::{Loader, Origin, LoadUnit, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadEvent {
@@ -27,7 +27,7 @@ pub enum LoadEvent {
 
 /// Required and free space of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskSpace {
     pub needs: Bytes,
     pub free: Bytes,
     pub fit: u64,
@@ -56,10 +56,10 @@ fn shrunk(each: u64, scale: Scale) -> u64 {
 
 /// Returns the size of `warehouses` and the free space; `None` if the store cannot report its free
 /// space. A twentieth of the free space is kept free.
-pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room> {
+pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<DiskSpace> {
     let free = store.free_bytes()?;
     let each = Bytes(store.bytes_per_warehouse());
-    Some(Room {
+    Some(DiskSpace {
         needs: data_bytes(each, warehouses, scale),
         free: Bytes(free),
         fit: warehouses_in(Bytes(free - free / 20), each, scale),
@@ -135,11 +135,11 @@ fn described(origin: &Origin) -> String {
     }
 }
 
-fn parts(origin: &Origin, shard: i32) -> Vec<Part> {
+fn parts(origin: &Origin, shard: i32) -> Vec<LoadUnit> {
     let (first, last) = origin.warehouses_of(shard);
-    let mut parts = vec![Part::Items];
-    parts.extend((first..=last).map(Part::Warehouse));
-    parts.push(Part::Indexes);
+    let mut parts = vec![LoadUnit::Items];
+    parts.extend((first..=last).map(LoadUnit::Warehouse));
+    parts.push(LoadUnit::Indexes);
     parts
 }
 
@@ -148,8 +148,8 @@ fn lacking(
     store: &dyn Store,
     origin: &Origin,
     shard: i32,
-    parts: Vec<Part>,
-) -> Result<Vec<Part>, TpccError> {
+    parts: Vec<LoadUnit>,
+) -> Result<Vec<LoadUnit>, TpccError> {
     let mut loader = store.loader(shard)?;
     match loader.origin()? {
         None => return Ok(parts),
@@ -171,8 +171,8 @@ fn lacking(
     Ok(missing)
 }
 
-fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<Part>]) -> Result<(), TpccError> {
-    let is_warehouse = |part: &&Part| matches!(part, Part::Warehouse(_));
+fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<LoadUnit>]) -> Result<(), TpccError> {
+    let is_warehouse = |part: &&LoadUnit| matches!(part, LoadUnit::Warehouse(_));
     let count = missing.iter().flatten().filter(is_warehouse).count();
     let count = i32::try_from(count).unwrap_or(i32::MAX);
     match room_for(store, count, origin.scale) {
@@ -191,7 +191,7 @@ fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<Part>]) -> Resu
 fn fill_all(
     store: &dyn Store,
     origin: &Origin,
-    missing: &[Vec<Part>],
+    missing: &[Vec<LoadUnit>],
     of: usize,
     progress: &mut dyn FnMut(LoadEvent),
     stop: &AtomicBool,
@@ -200,7 +200,7 @@ fn fill_all(
     let (next, failed) = (AtomicI32::new(0), AtomicBool::new(false));
     let (sender, receiver) = crossbeam_channel::unbounded();
     let mut done = of - missing.iter().map(Vec::len).sum::<usize>();
-    let work = |sender: Sender<Part>| {
+    let work = |sender: Sender<LoadUnit>| {
         let filled = fill_some(store, origin, missing, &next, &sender, &|| {
             stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed)
         });
@@ -220,7 +220,7 @@ fn fill_all(
         drop(sender);
         for part in receiver {
             done += 1;
-            let part = Part::name(part);
+            let part = LoadUnit::name(part);
             progress(LoadEvent::At { done, of, part });
         }
         joined(workers).map(drop)
@@ -231,9 +231,9 @@ fn fill_all(
 fn fill_some(
     store: &dyn Store,
     origin: &Origin,
-    missing: &[Vec<Part>],
+    missing: &[Vec<LoadUnit>],
     next: &AtomicI32,
-    sender: &Sender<Part>,
+    sender: &Sender<LoadUnit>,
     stopped: &dyn Fn() -> bool,
 ) -> Result<(), TpccError> {
     loop {

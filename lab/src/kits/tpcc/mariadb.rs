@@ -14,7 +14,7 @@ use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Error, Opts, OptsBuilder};
 use hugeleaf_units::Bytes;
 
-use super::counters::Counters;
+use super::counters::DatabaseCounters;
 use super::error::TpccError;
 use super::store::{Loader, Session, Store, free_bytes};
 
@@ -139,7 +139,7 @@ impl Store for MariadbStore {
         work(&mut session.map_err(|e| explain(&self.name, &e))?)
     }
 
-    fn counters(&self) -> Result<Counters, TpccError> {
+    fn counters(&self) -> Result<DatabaseCounters, TpccError> {
         let counted = counters_of(&mut self.open()?);
         let mut counters = counted.map_err(|e| explain(&self.name, &e))?;
         counters.server_cpu_micros = self.usage.as_ref().and_then(|usage| usage());
@@ -165,16 +165,16 @@ const COUNTED: [&str; 4] = [
     "Innodb_buffer_pool_write_requests",
 ];
 
-fn counters_of(connection: &mut Conn) -> Result<Counters, Error> {
+fn counters_of(connection: &mut Conn) -> Result<DatabaseCounters, Error> {
     let names = COUNTED.join("','");
     let sql = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ('{names}')");
     let rows: Vec<(String, String)> = connection.query(sql)?;
     Ok(counters_in(&rows.into_iter().collect()))
 }
 
-fn counters_in(status: &BTreeMap<String, String>) -> Counters {
+fn counters_in(status: &BTreeMap<String, String>) -> DatabaseCounters {
     let [logical, read, written, changed] = COUNTED.map(|name| status.get(name)?.parse().ok());
-    Counters {
+    DatabaseCounters {
         logical_reads: logical,
         physical_reads: read,
         physical_writes: written,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ::postgres::{Client, Config, Error, NoTls};
 use hugeleaf_units::Bytes;
 
-use super::counters::Counters;
+use super::counters::DatabaseCounters;
 use super::error::TpccError;
 use super::store::{Durability, Loader, Session, Store, free_bytes};
 
@@ -149,7 +149,7 @@ impl Store for PostgresStore {
         work(&mut session.map_err(|e| explain(&self.name, &e))?)
     }
 
-    fn counters(&self) -> Result<Counters, TpccError> {
+    fn counters(&self) -> Result<DatabaseCounters, TpccError> {
         let mut client = self.connect()?;
         let mut counters = counters_of(&mut client).map_err(|e| explain(&self.name, &e))?;
         counters.server_cpu_micros = self.usage.as_ref().and_then(|usage| usage());
@@ -167,7 +167,7 @@ impl Store for PostgresStore {
 }
 
 /// Reads the server's own views, whose columns differ between versions.
-fn counters_of(client: &mut Client) -> Result<Counters, Error> {
+fn counters_of(client: &mut Client) -> Result<DatabaseCounters, Error> {
     let number = |client: &mut Client, sql: &str| -> Result<Option<u64>, Error> {
         let row = client.query_opt(sql, &[])?;
         let value: Option<i64> = match row {
@@ -189,7 +189,7 @@ fn counters_of(client: &mut Client) -> Result<Counters, Error> {
         }
         _ => "SELECT buffers_checkpoint + buffers_clean + buffers_backend FROM pg_stat_bgwriter",
     };
-    Ok(Counters {
+    Ok(DatabaseCounters {
         logical_reads: number(client, &format!("SELECT blks_hit + blks_read {database}"))?,
         physical_reads: number(client, &format!("SELECT blks_read {database}"))?,
         physical_writes: number(client, writes)?,

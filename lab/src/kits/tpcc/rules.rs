@@ -12,7 +12,7 @@ pub(crate) const LINES: (i32, i32) = (5, 15);
 pub(crate) const NAMES: i32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum TransactionKind {
     /// An order of five to fifteen items is entered.
     NewOrder,
     Payment,
@@ -24,24 +24,24 @@ pub enum Kind {
     StockLevel,
 }
 
-impl Kind {
+impl TransactionKind {
     /// All kinds, in the order of the standard.
-    pub const ALL: [Kind; 5] = [
-        Kind::NewOrder,
-        Kind::Payment,
-        Kind::OrderStatus,
-        Kind::Delivery,
-        Kind::StockLevel,
+    pub const ALL: [TransactionKind; 5] = [
+        TransactionKind::NewOrder,
+        TransactionKind::Payment,
+        TransactionKind::OrderStatus,
+        TransactionKind::Delivery,
+        TransactionKind::StockLevel,
     ];
 
     /// Returns its name, as the standard writes it.
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::NewOrder => "New-Order",
-            Kind::Payment => "Payment",
-            Kind::OrderStatus => "Order-Status",
-            Kind::Delivery => "Delivery",
-            Kind::StockLevel => "Stock-Level",
+            TransactionKind::NewOrder => "New-Order",
+            TransactionKind::Payment => "Payment",
+            TransactionKind::OrderStatus => "Order-Status",
+            TransactionKind::Delivery => "Delivery",
+            TransactionKind::StockLevel => "Stock-Level",
         }
     }
 
@@ -53,23 +53,23 @@ impl Kind {
     /// Returns its cards in a deck of 23 (clause 5.2.4.2), which gives the shares of clause 5.2.3.
     pub(crate) const fn cards(self) -> usize {
         match self {
-            Kind::NewOrder | Kind::Payment => 10,
-            Kind::OrderStatus | Kind::Delivery | Kind::StockLevel => 1,
+            TransactionKind::NewOrder | TransactionKind::Payment => 10,
+            TransactionKind::OrderStatus | TransactionKind::Delivery | TransactionKind::StockLevel => 1,
         }
     }
 
     /// Returns the keying time and the mean think time of a person, in seconds (clause 5.2.5.7).
     pub(crate) const fn waits(self) -> (f64, f64) {
         match self {
-            Kind::NewOrder => (18.0, 12.0),
-            Kind::Payment => (3.0, 12.0),
-            Kind::OrderStatus => (2.0, 10.0),
-            Kind::Delivery | Kind::StockLevel => (2.0, 5.0),
+            TransactionKind::NewOrder => (18.0, 12.0),
+            TransactionKind::Payment => (3.0, 12.0),
+            TransactionKind::OrderStatus => (2.0, 10.0),
+            TransactionKind::Delivery | TransactionKind::StockLevel => (2.0, 5.0),
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for TransactionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_units::Bytes;
 use rusqlite::{Connection, OpenFlags, ffi};
 
-use super::counters::Counters;
+use super::counters::DatabaseCounters;
 use super::error::TpccError;
 use super::store::{Durability, Loader, Session, Store, free_bytes};
 use super::tables::TABLES;
@@ -258,8 +258,8 @@ impl Store for SqliteStore {
         work(&mut session)
     }
 
-    fn counters(&self) -> Result<Counters, TpccError> {
-        Ok(Counters::default())
+    fn counters(&self) -> Result<DatabaseCounters, TpccError> {
+        Ok(DatabaseCounters::default())
     }
 
     fn bytes_per_warehouse(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hugeleaf_units::Bytes;
 
-use super::counters::Counters;
+use super::counters::DatabaseCounters;
 use super::error::TpccError;
 use super::input::Input;
 use super::rules::Scale;
@@ -90,7 +90,7 @@ impl Origin {
     }
 
     /// Parses the row of its table, with its version.
-    fn of(row: &[Option<i64>]) -> Option<(i64, Origin)> {
+    fn parse_row(row: &[Option<i64>]) -> Option<(i64, Origin)> {
         let number = |at: usize| row.get(at).copied().flatten();
         let small = |at| i32::try_from(number(at)?).ok();
         let origin = Origin {
@@ -133,25 +133,25 @@ impl Origin {
 
 /// A part of a database, filled in one transaction: it exists completely or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum LoadUnit {
     Items,
     Warehouse(i32),
     /// The indexes, and the database's statistics on its tables.
     Indexes,
 }
 
-impl Part {
+impl LoadUnit {
     pub(crate) fn name(self) -> String {
         match self {
-            Part::Items => "items".to_owned(),
-            Part::Warehouse(warehouse) => format!("warehouse {warehouse}"),
-            Part::Indexes => "indexes".to_owned(),
+            LoadUnit::Items => "items".to_owned(),
+            LoadUnit::Warehouse(warehouse) => format!("warehouse {warehouse}"),
+            LoadUnit::Indexes => "indexes".to_owned(),
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum TransactionResult {
     /// It is committed. The number summarises its result, and is equal on databases with the same
     /// data.
     Committed(i64),
@@ -168,12 +168,12 @@ pub trait Session {
     ///
     /// # Errors
     /// Those of the database; then nothing of the transaction is left.
-    fn run(&mut self, input: &Input) -> Result<Answer, TpccError>;
+    fn run(&mut self, input: &Input) -> Result<TransactionResult, TpccError>;
     /// Returns the counts of this connection alone; nothing if the database counts as a whole.
     ///
     /// # Errors
     /// Those of the database.
-    fn counters(&mut self) -> Result<Counters, TpccError>;
+    fn counters(&mut self) -> Result<DatabaseCounters, TpccError>;
 }
 
 /// Fills one database.
@@ -202,7 +202,7 @@ pub trait Loader {
             "SELECT version, warehouses, shards, items, customers, undelivered, seed, filled_at \
              FROM kit",
         )?;
-        match rows.first().and_then(|row| Origin::of(row)) {
+        match rows.first().and_then(|row| Origin::parse_row(row)) {
             Some((VERSION, origin)) => Ok(Some(origin)),
             Some((version, _)) => foreign(format!("a load of version {version}, not {VERSION}")),
             None => foreign("a load without a description".to_owned()),
@@ -217,7 +217,7 @@ pub trait Loader {
     ///
     /// # Errors
     /// Those of the database.
-    fn has(&mut self, part: Part) -> Result<bool, TpccError> {
+    fn has(&mut self, part: LoadUnit) -> Result<bool, TpccError> {
         let part = part.name();
         let sql = format!("SELECT count(*) FROM kit_filled WHERE piece = '{part}'");
         Ok(self.ask(&sql)? == [[Some(1)]])
@@ -226,7 +226,7 @@ pub trait Loader {
     ///
     /// # Errors
     /// Those of the database; nothing of the part exists then.
-    fn fill(&mut self, part: Part, origin: &Origin) -> Result<(), TpccError>;
+    fn fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), TpccError>;
     /// Queries rows of numbers.
     ///
     /// # Errors
@@ -268,7 +268,7 @@ pub trait Store: Sync {
     ///
     /// # Errors
     /// Those of the database.
-    fn counters(&self) -> Result<Counters, TpccError>;
+    fn counters(&self) -> Result<DatabaseCounters, TpccError>;
     /// Returns the size of a warehouse with all its indexes, in bytes.
     fn bytes_per_warehouse(&self) -> u64;
     /// Returns the free space on its disk, if known.

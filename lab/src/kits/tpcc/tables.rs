@@ -29,7 +29,7 @@ pub const TABLES: [Table; 9] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Column {
+pub struct TableColumn {
     pub name: &'static str,
     /// Its type: `INTEGER` of four bytes, `BIGINT` of eight (cents, or microseconds since 1970), or
     /// `TEXT`.
@@ -99,9 +99,9 @@ impl Table {
     }
 
     /// Returns its columns. The columns of the key come first.
-    pub fn columns(self) -> Vec<Column> {
+    pub fn columns(self) -> Vec<TableColumn> {
         let words = self.schema().split(", ").filter_map(|c| c.split_once(' '));
-        words.map(|(name, holds)| Column { name, holds }).collect()
+        words.map(|(name, holds)| TableColumn { name, holds }).collect()
     }
 
     /// Returns the number of columns of its key; history has none.
@@ -129,7 +129,7 @@ impl Table {
     /// `NULL`.
     pub(crate) fn definition(self) -> String {
         let may_be_null = |name| matches!(name, "o_carrier_id" | "ol_delivery_d");
-        let one = |column: &Column| {
+        let one = |column: &TableColumn| {
             let not_null = if may_be_null(column.name) {
                 ""
             } else {
@@ -148,7 +148,7 @@ impl Table {
     }
 }
 
-fn names(columns: &[Column]) -> String {
+fn names(columns: &[TableColumn]) -> String {
     let all: Vec<&str> = columns.iter().map(|c| c.name).collect();
     all.join(", ")
 }

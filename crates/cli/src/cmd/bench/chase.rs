@@ -7,7 +7,7 @@ use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_workload::AskedPages;
 
 use super::lists::parse_rounds;
-use super::lists::{Sizes, named, usual};
+use super::lists::{WorkingSets, named, usual};
 use super::setup::{Output, Setup};
 use crate::context::{Context, Failure};
 
@@ -34,7 +34,7 @@ Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavail
 pub struct Args {
     /// Working sets [default: 64K, doubled up to half of available memory, at most 4G]
     #[arg(long, value_name = "LIST")]
-    sizes: Option<Sizes>,
+    sizes: Option<WorkingSets>,
     /// Page sizes, separated by commas [default: base, THP, each pool, and enabled smaller THP
     /// sizes]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -61,7 +61,7 @@ impl Args {
         let (host, most) = (&setup.host, setup.most);
         let sizes = match &self.sizes {
             Some(sizes) => sizes.clone(),
-            None => Sizes::usual(FROM, most, CAP),
+            None => WorkingSets::usual(FROM, most, CAP),
         };
         let sizes = sizes.resolve(most);
         let least = host.base_page.bytes();

@@ -8,7 +8,7 @@ use hugeleaf_workload::{AskedPages, PageArm};
 
 /// Working sets in a flag's notation: `64K..half`, `1M,16M,1G`, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sizes(Vec<Item>);
+pub struct WorkingSets(Vec<Item>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Item {
@@ -18,10 +18,10 @@ enum Item {
     Range(Bytes, Option<Bytes>),
 }
 
-impl FromStr for Sizes {
+impl FromStr for WorkingSets {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Sizes, String> {
+    fn from_str(text: &str) -> Result<WorkingSets, String> {
         let size = |text: &str| -> Result<Bytes, String> {
             let bytes: Bytes = text.parse().map_err(|e| format!("{e}"))?;
             match bytes.is_zero() {
@@ -45,14 +45,14 @@ impl FromStr for Sizes {
         text.split(',')
             .map(item)
             .collect::<Result<_, _>>()
-            .map(Sizes)
+            .map(WorkingSets)
     }
 }
 
-impl Sizes {
+impl WorkingSets {
     /// Returns the default sizes, doubling up to half of available memory and at most to `cap`.
-    pub fn usual(from: Bytes, most: Bytes, cap: Bytes) -> Sizes {
-        Sizes(vec![Item::Range(from, Some(most.min(cap).max(from)))])
+    pub fn usual(from: Bytes, most: Bytes, cap: Bytes) -> WorkingSets {
+        WorkingSets(vec![Item::Range(from, Some(most.min(cap).max(from)))])
     }
 
     /// Returns the distinct sizes in ascending order; `most` is half of available memory.
@@ -88,7 +88,7 @@ pub fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
 
 /// Returns the distinct named page kinds of this host, base pages first.
 pub fn named(asked: &[AskedPages], host: &Host) -> Vec<PageArm> {
-    let mut arms = once(asked.iter().map(|asked| PageArm::of(*asked, host)));
+    let mut arms = once(asked.iter().map(|asked| PageArm::resolve(*asked, host)));
     arms.sort_by_key(|arm| !arm.is_base());
     arms
 }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     fn sizes(text: &str) -> Vec<String> {
-        let sizes: Sizes = text.parse().unwrap();
+        let sizes: WorkingSets = text.parse().unwrap();
         let all = sizes.resolve(Bytes::from_mib(1));
         all.iter().map(Bytes::to_string).collect()
     }
@@ -180,9 +180,9 @@ mod tests {
         // More than half is refused later with a reason, so parsing must keep it.
         assert_eq!(sizes("2M..half"), ["2M"]);
         for text in ["", "0", "64K..", "..1M", "1M..64K", "half", "64K,,1M", "x"] {
-            assert!(text.parse::<Sizes>().is_err(), "{text}");
+            assert!(text.parse::<WorkingSets>().is_err(), "{text}");
         }
-        let usual = Sizes::usual(Bytes::from_kib(64), Bytes::from_mib(3), Bytes::from_mib(1));
+        let usual = WorkingSets::usual(Bytes::from_kib(64), Bytes::from_mib(3), Bytes::from_mib(1));
         assert_eq!(
             usual.resolve(Bytes::from_mib(3)).last(),
             Some(&Bytes::from_mib(1))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hugeleaf_host::Host;
 use hugeleaf_proof::bench::memory_limit;
 use hugeleaf_proof::{Circumstances, circumstances};
-use hugeleaf_sys::{Draft, Existing};
+use hugeleaf_sys::{StagedFile, Existing};
 use hugeleaf_units::Bytes;
 
 use crate::context::{Context, Failure};
@@ -45,7 +45,7 @@ impl Setup {
         };
         // An unwritable path must fail before minutes are spent on the measurement.
         for path in [&output.output, &output.html].into_iter().flatten() {
-            Draft::begin(path, Existing::Replaced).map_err(|e| {
+            StagedFile::begin(path, Existing::Replaced).map_err(|e| {
                 Failure::missing(
                     format!("bench {name}: {}: {}", path.display(), e.reason()),
                     "name a writable file, with free space: --output FILE, --html FILE",

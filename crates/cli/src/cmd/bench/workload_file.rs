@@ -15,7 +15,7 @@ use hugeleaf_workload::workload_file::{WorkloadSpec, SHIPPED, shipped};
 use super::failure::failure;
 use super::lists::parse_rounds;
 use super::setup::Output;
-use crate::context::{Context, Failure, Status, can_ask, confirm, print_stderr};
+use crate::context::{Context, Failure, CommandStatus, can_ask, confirm, print_stderr};
 
 /// Maximum length of a workload file; usual ones have a page or two.
 const LONGEST: Bytes = Bytes::from_mib(1);
@@ -95,7 +95,7 @@ impl Args {
     }
 
     /// Handles the cases that end before any measurement: a dry run, and a file that is not shipped and that the user did not agree to run.
-    pub(super) fn before(&self, context: &Context) -> Result<Option<Status>, Failure> {
+    pub(super) fn before(&self, context: &Context) -> Result<Option<CommandStatus>, Failure> {
         let (described, _) = self.read()?;
         if self.dry_run {
             let unmet = described
@@ -103,9 +103,9 @@ impl Args {
                 .unmet_here(memory_limit(&context.root).unwrap_or_default(), &self.below);
             let json = || view::one_json(described, unmet.as_ref());
             context.answer(Context::view(false), json, || {
-                view::one(described, unmet.as_ref())
+                view::describe_workload(described, unmet.as_ref())
             })?;
-            return Ok(Some(Status::Good));
+            return Ok(Some(CommandStatus::Good));
         }
         if shipped(&self.workload).is_none() && !self.yes && !self.agreed(described)? {
             return Err(Failure::missing(
@@ -282,7 +282,7 @@ fn usual(described: &WorkloadSpec, machine: &Machine<'_>) -> Vec<LabPages> {
         .collect()
 }
 
-pub(super) fn list(context: &Context) -> Result<Status, Failure> {
+pub(super) fn list(context: &Context) -> Result<CommandStatus, Failure> {
     let memory = memory_limit(&context.root).unwrap_or_default();
     let mut all = Vec::new();
     for shipped in SHIPPED {
@@ -297,5 +297,5 @@ pub(super) fn list(context: &Context) -> Result<Status, Failure> {
         || view::list_json(&all),
         || view::list(&all),
     )?;
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgGroup};
-use hugeleaf_host::demand::{FlagArity, SOURCES, Source, SourceKind};
+use hugeleaf_host::demand::{FlagArity, SOURCES, DemandSource, SourceKind};
 
 #[derive(Debug, Default)]
-pub struct Sources(pub Vec<Source>);
+pub struct Sources(pub Vec<DemandSource>);
 
 impl clap::FromArgMatches for Sources {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Sources, clap::Error> {
@@ -15,7 +15,7 @@ impl clap::FromArgMatches for Sources {
                 .get_many::<OsString>(kind.flag)
                 .into_iter()
                 .flatten();
-            values.map(move |value| Source::Flag(kind, value.clone()))
+            values.map(move |value| DemandSource::Flag(kind, value.clone()))
         };
         Ok(Sources(SOURCES.iter().flat_map(of_kind).collect()))
     }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_plan::{Sample, sample};
+use hugeleaf_plan::{PoolSample, sample};
 
 use crate::context::{Context, Failure};
-use crate::progress::{Bar, Layout};
+use crate::progress::{Bar, BarLayout};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -15,14 +15,14 @@ pub fn watch(
     period: Option<Duration>,
     every: Option<Duration>,
     context: &Context,
-) -> Result<(Vec<Sample>, Duration), Failure> {
+) -> Result<(Vec<PoolSample>, Duration), Failure> {
     let (period, every) = (period.unwrap_or_default(), every.unwrap_or_default());
     let mut samples = vec![sample(&context.host()?)?];
     if !context.root.is_live() {
         return Ok((samples, Duration::ZERO));
     }
     context.stop_on_signals()?;
-    let bar = Bar::new(Layout::Seconds, period.as_secs());
+    let bar = Bar::new(BarLayout::Seconds, period.as_secs());
     bar.set_message("watching the pools");
     let begin = Instant::now();
     let mut next = every;

@@ -7,7 +7,7 @@ use hugeleaf_trace::read_trace;
 use hugeleaf_verdict::trace::findings;
 
 use super::show::write_page;
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, CommandStatus};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 /// Runs the command. A difference between two traces is an answer, not a failure.
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let (before, after) = (read_trace(&args.before)?, read_trace(&args.after)?);
     let (found_before, found_after) = (findings(&before), findings(&after));
     let names = [&args.before, &args.after].map(|path| path.display().to_string());
@@ -56,5 +56,5 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         let command: Vec<String> = std::env::args().collect();
         write_page(path, &compared.whole(&command).html())?;
     }
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }

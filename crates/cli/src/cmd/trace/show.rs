@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::flame;
-use hugeleaf_report::trace::{self as view, PARTS, Part, TraceView};
+use hugeleaf_report::trace::{self as view, PARTS, TracePart, TraceView};
 use hugeleaf_trace::read_trace;
 use hugeleaf_trace::tables::{Scope, locks, profile};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace::findings;
 
-use crate::context::{Context, Failure, Status, print_stderr};
+use crate::context::{Context, Failure, CommandStatus, print_stderr};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -32,7 +32,7 @@ pub struct Args {
     file: PathBuf,
     /// Show only these sections, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_section)]
-    section: Vec<&'static Part>,
+    section: Vec<&'static TracePart>,
     /// Show every section, with full lists
     #[arg(long)]
     all: bool,
@@ -50,14 +50,14 @@ pub struct Args {
     flame_graph: Option<PathBuf>,
 }
 
-fn parse_section(name: &str) -> Result<&'static Part, String> {
-    Part::parse(name).ok_or_else(|| {
+fn parse_section(name: &str) -> Result<&'static TracePart, String> {
+    TracePart::parse(name).ok_or_else(|| {
         let names = PARTS.each_ref().map(|part| part.name);
         format!("'{name}' is not one of {}", names.join(", "))
     })
 }
 
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let trace = read_trace(&args.file)?;
     let file = args.file.display().to_string();
     let found = findings(&trace);
@@ -105,7 +105,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         })?;
         write(path, &drawn, "flame graph", "--flame-graph FILE")?;
     }
-    Ok(Status::Good)
+    Ok(CommandStatus::Good)
 }
 
 /// Returns the failure for an item that is not in the trace. The section lists the existing items.

@@ -1,19 +1,19 @@
-use super::super::record::Listed;
+use super::super::record::RecordedStep;
 use super::*;
 use crate::Needs;
 
 fn step(before: Place, wanted: Place, after: Option<Place>) -> AppliedStep {
     AppliedStep {
-        listed: Listed {
+        listed: RecordedStep {
             id: "s".to_owned(),
             what: "knob".to_owned(),
             path: "/k".into(),
             why: String::new(),
             verify: String::new(),
             needs: Needs::Nothing,
-            state: State::Done,
+            state: StepState::Done,
         },
-        applied: State::Done,
+        applied: StepState::Done,
         begun: Some(Begin {
             step: "s".to_owned(),
             what: "knob".to_owned(),
@@ -97,7 +97,7 @@ fn a_block_is_cut_out_of_a_file_that_others_changed() {
         gid: 2,
         attributes: Vec::new(),
     };
-    let with = block::put(b"one\n", "s", "x\n").unwrap();
+    let with = file_block::put(b"one\n", "s", "x\n").unwrap();
     let mut made = step(file(b"one\n"), file(&with), Some(file(&with)));
     made.begun.as_mut().unwrap().block = Some("x\n".to_owned());
     assert_eq!(decide(&file(&with), &made, RULES), UndoAction::To(file(b"one\n")));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Circumstances;
 use crate::rows::Row;
-use crate::stats::Method;
+use crate::stats::StatisticalTest;
 use hugeleaf_host::Host;
 use hugeleaf_sys::Kernel;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 fn row(samples: Vec<(usize, f64)>) -> Row {
     let samples = samples.into_iter();
-    let samples = samples.map(|(round, ns)| Sample::of(round, ns)).collect();
+    let samples = samples.map(|(round, ns)| Sample::new(round, ns)).collect();
     Row::new("base", Vec::new(), Quantity::time("read", "ns"), samples)
 }
 
@@ -19,7 +19,7 @@ fn arms_are_compared_round_by_round() {
     let mut arm: Vec<(usize, f64)> = base.map(|ns| ns / 2.0).into_iter().enumerate().collect();
     let base = row(base.into_iter().enumerate().collect());
     let found = row(arm.clone()).over(&base).unwrap();
-    assert!((found.ratio - 0.5).abs() < 1e-12 && found.method == Method::SignedRank);
+    assert!((found.ratio - 0.5).abs() < 1e-12 && found.method == StatisticalTest::SignedRank);
     assert!((found.high - found.low).abs() < 1e-12);
     // A round without a partner forms no pair.
     arm[5].0 = 9;

@@ -46,7 +46,7 @@ impl FromStr for LabPages {
 impl LabPages {
     pub fn label(self, host: &Host) -> String {
         match self {
-            LabPages::Asked(asked) => PageArm::of(asked, host).to_string(),
+            LabPages::Asked(asked) => PageArm::resolve(asked, host).to_string(),
             LabPages::Run => "run".to_owned(),
             LabPages::Promoted => "promoted".to_owned(),
         }
@@ -57,7 +57,7 @@ impl LabPages {
         match self {
             LabPages::Run => "run",
             LabPages::Promoted => "promoted",
-            LabPages::Asked(asked) => match PageArm::of(asked, host).kind {
+            LabPages::Asked(asked) => match PageArm::resolve(asked, host).kind {
                 PageKind::Base => "base",
                 PageKind::Thp => "thp",
                 PageKind::Hugetlb => "hugetlb",
@@ -66,20 +66,20 @@ impl LabPages {
     }
 
     /// Returns the required size and kind; `None` if any huge page will do.
-    pub(super) fn asked(self, host: &Host) -> Option<PageArm> {
+    pub(super) fn required_pages(self, host: &Host) -> Option<PageArm> {
         match self {
-            LabPages::Asked(asked) => Some(PageArm::of(asked, host)),
+            LabPages::Asked(asked) => Some(PageArm::resolve(asked, host)),
             LabPages::Run | LabPages::Promoted => None,
         }
     }
 
     pub(super) fn is_base(self, host: &Host) -> bool {
-        self.asked(host)
+        self.required_pages(host)
             .is_some_and(|arm| arm.kind == PageKind::Base)
     }
 
     pub(super) fn start_with(self, machine: &Machine<'_>) -> Vec<OsString> {
-        match (self, self.asked(machine.host)) {
+        match (self, self.required_pages(machine.host)) {
             (LabPages::Run, _) => under_run(machine.program, &[]),
             (_, Some(arm)) if arm.kind != PageKind::Base => {
                 let ladder = arm.to_string();

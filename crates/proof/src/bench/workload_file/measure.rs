@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 
 use super::LabSettings;
 use super::arm::LabArm;
-use super::turn::{Point, Taken, Turn, failed, variables};
+use super::measurement::{Point, Taken, Turn, failed, variables};
 use crate::bench::measuring::Measuring;
 use crate::bench::{BenchError, BenchEvent, Machine, Shortage};
-use crate::rows::{ArmInfo, Chart, Place, Quantity, Results, Sample};
+use crate::rows::{ArmInfo, Chart, Parameter, Quantity, Results, Sample};
 
 /// Number of failures after which an arm is skipped at a place.
 const FAILURES: usize = 2;
@@ -161,20 +161,20 @@ fn charts(described: &WorkloadSpec) -> Vec<Chart> {
 }
 
 fn arm_about(arm: &LabArm, machine: &Machine<'_>) -> ArmInfo {
-    let pages = arm.pages.and_then(|pages| pages.asked(machine.host));
+    let pages = arm.pages.and_then(|pages| pages.required_pages(machine.host));
     match pages {
         Some(pages) => ArmInfo {
             name: arm.name.clone(),
-            ..ArmInfo::of(pages)
+            ..ArmInfo::from_arm(pages)
         },
         None => ArmInfo::named(&arm.name),
     }
 }
 
-fn places(point: &Point) -> Vec<Place> {
+fn places(point: &Point) -> Vec<Parameter> {
     let place = |(name, value): &(String, String)| match value.parse() {
-        Ok(number) => Place::number(name, number),
-        Err(_) => Place::text(name, value),
+        Ok(number) => Parameter::number(name, number),
+        Err(_) => Parameter::text(name, value),
     };
     point.iter().map(place).collect()
 }
@@ -317,7 +317,7 @@ fn in_words(point: &Point) -> String {
         .collect()
 }
 
-fn reject(run: &mut Measuring<'_>, turn: &Turn<'_>, at: &[Place], error: &BenchError) {
+fn reject(run: &mut Measuring<'_>, turn: &Turn<'_>, at: &[Parameter], error: &BenchError) {
     let reason = error.to_string();
     (run.progress)(BenchEvent::Note(format!(
         "round {}, {}: no sample: {reason}",
@@ -333,10 +333,10 @@ fn reject(run: &mut Measuring<'_>, turn: &Turn<'_>, at: &[Place], error: &BenchE
     }));
 }
 
-fn add(results: &mut Results, turn: &Turn<'_>, at: &[Place], taken: Taken) {
+fn add(results: &mut Results, turn: &Turn<'_>, at: &[Parameter], taken: Taken) {
     let (arm, described) = (turn.arm, turn.settings.described);
     let mut put = |quantity: Quantity, value: f64| {
-        results.add(&arm.name, at, quantity, Sample::of(turn.round, value));
+        results.add(&arm.name, at, quantity, Sample::new(turn.round, value));
     };
     let figures = described.measures.iter().zip(&taken.figures).enumerate();
     for (n, (measure, figure)) in figures {
@@ -355,7 +355,7 @@ fn add(results: &mut Results, turn: &Turn<'_>, at: &[Place], taken: Taken) {
             put(Quantity::amount(name, unit), *value);
         }
     }
-    let asked = arm.pages.and_then(|pages| pages.asked(turn.machine.host));
+    let asked = arm.pages.and_then(|pages| pages.required_pages(turn.machine.host));
     let part = taken.seen.part(asked);
     if let Some(part) = part {
         put(

@@ -1,7 +1,7 @@
 use super::*;
 use crate::guard::tests::{program, status};
 use crate::metrics::{open_metrics, text};
-use crate::page::View;
+use crate::page::TextOptions;
 
 fn sample(all: &str, name: &str) -> f64 {
     let line = all
@@ -129,7 +129,7 @@ fn what_is_wrong_with_pools_and_what_is_given_back() {
         "hugeleaf_pool_given_bytes{page_size=\"2M\",node=\"0\"}",
     );
     assert_eq!(given, Bytes::from_mib(50).as_f64());
-    let screen = crate::guard::status(&status()).text(View::plain(100));
+    let screen = crate::guard::status(&status()).text(TextOptions::plain(100));
     assert!(screen.contains("10 short (20M)"), "{screen}");
     assert!(
         screen.contains("2M on node 0 released") && screen.contains("25 of 100 pages"),

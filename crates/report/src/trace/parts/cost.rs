@@ -2,13 +2,13 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Lock, LockTotals};
-use hugeleaf_trace::tables::measured::Collection;
+use hugeleaf_trace::tables::collections::Collection;
 use hugeleaf_trace::tables::profile;
 use hugeleaf_trace::tables::{Scope, intervals, locks, share, work};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
-use super::super::words::{
+use super::super::format::{
     bytes, count, drawn_table, is_measured, missing_or, module, nanos, part, part_of, rate, side,
     table, who, missing_sources,
 };
@@ -36,7 +36,7 @@ fn of_busy(trace: &Trace) -> Option<String> {
 /// Returns kernel, user and other time by process, in the style of tprof.
 pub(super) fn processes(trace: &Trace) -> Section {
     let all = total(trace, Scope::Host);
-    let rows = Table::of(profile::by_process(trace))
+    let rows = Table::from_items(profile::by_process(trace))
         .left("PROCESS", |row| row.name.clone())
         .right("NUMBER", |row| row.processes)
         .right("TOTAL", |row| part_of(row.modes.total(), all))
@@ -52,7 +52,7 @@ pub(super) fn processes(trace: &Trace) -> Section {
 
 pub(super) fn threads(trace: &Trace) -> Section {
     let all = total(trace, Scope::Host);
-    let rows = Table::of(profile::by_thread(trace, Scope::Host))
+    let rows = Table::from_items(profile::by_thread(trace, Scope::Host))
         .right("THREAD", |row| row.tid)
         .right("PROCESS", |row| row.pid)
         .right("TOTAL", |row| part_of(row.modes.total(), all))
@@ -65,7 +65,7 @@ pub(super) fn threads(trace: &Trace) -> Section {
 fn by_function(trace: &Trace, of: Scope) -> TableOf<profile::SymbolRow> {
     let all = total(trace, of);
     let rows = profile::by_symbol(trace, of).into_iter();
-    Table::of(rows.filter(|row| row.samples > 0))
+    Table::from_items(rows.filter(|row| row.samples > 0))
         .right("SELF", |row| part_of(row.samples, all))
         .right("WITH CALLEES", |row| part_of(row.with_callees, all))
         .left("MODE", |row| side(row.kernel))
@@ -107,7 +107,7 @@ fn waits<T>(table: TableOf<T>, totals: impl Fn(&T) -> LockTotals) -> TableOf<T> 
 /// Returns locks in the style of splat; Linux reports waits, not acquisitions.
 pub(super) fn locks(trace: &Trace) -> Section {
     let all = locks::table(trace);
-    let rows = Table::of(&all.rows)
+    let rows = Table::from_items(&all.rows)
         .left("LOCK", |row| locks::label(row.lock))
         .left("KIND", |row| row.lock.kind.name());
     let rows = waits(rows, |row| row.lock.totals)
@@ -156,7 +156,7 @@ pub(crate) fn turns_line(lock: &Lock) -> String {
 }
 
 pub(crate) fn lock_threads(trace: &Trace, only: Option<&Lock>) -> Section {
-    let rows = Table::of(locks::by_thread(trace, only))
+    let rows = Table::from_items(locks::by_thread(trace, only))
         .right("THREAD", |row| row.tid)
         .right("PROCESS", |row| row.pid);
     let rows = waits(rows, |row| row.totals)
@@ -166,7 +166,7 @@ pub(crate) fn lock_threads(trace: &Trace, only: Option<&Lock>) -> Section {
 }
 
 pub(crate) fn lock_callers(trace: &Trace, only: Option<&Lock>) -> Section {
-    let rows = Table::of(locks::by_caller(trace, only, WAY))
+    let rows = Table::from_items(locks::by_caller(trace, only, WAY))
         .right("WAITS", |row| count(row.totals.contentions))
         .right("WAITED", |row| nanos(row.totals.waited_nanos))
         .right("MEAN", |row| row.totals.mean_nanos().map(nanos))
@@ -194,7 +194,7 @@ pub(super) fn pins(trace: &Trace) -> Section {
         each.map(|each| count(((each + size / 2) / size).max(1)))
             .into()
     };
-    let rows = Table::of(all)
+    let rows = Table::from_items(all)
         .left("CALL", |row| row.call.clone())
         .right("CALLS", |row| count(row.calls))
         .right("A SECOND", |row| rate(row.calls, trace.seconds))

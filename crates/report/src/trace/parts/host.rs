@@ -1,14 +1,14 @@
 //! Intervals, I/O, counters, and the sources of the numbers.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Interval, Pressure, Source, SourceState, TargetInterval};
+use hugeleaf_trace::model::{Interval, Pressure, EventSource, SourceState, TargetInterval};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
-use hugeleaf_trace::tables::measured::{Collection, not_measured};
+use hugeleaf_trace::tables::collections::{Collection, not_measured};
 use hugeleaf_trace::tables::{memory, work};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
-use super::super::words::{
+use super::super::format::{
     bytes, count, drawn_table, float, flow, is_measured, missing_or, part, rate, table, who,
     whole_part,
 };
@@ -29,7 +29,7 @@ pub(crate) fn cpu(trace: &Trace) -> Section {
     let rows = rows
         .into_iter()
         .chain(target.map(|cpu| (false, who(trace), cpu)));
-    let rows = Table::of(rows)
+    let rows = Table::from_items(rows)
         .left("", |(_, name, _)| name.clone())
         .right("USER", |(.., cpu)| share(cpu.user))
         .right("SYSTEM", |(.., cpu)| share(cpu.system))
@@ -51,7 +51,7 @@ pub(super) fn intervals(trace: &Trace) -> Section {
     let sources = [Collection::CpuTime, Collection::Vmstat];
     let [has_stat, has_vmstat] = sources.map(|what| is_measured(trace, what));
     let has_target = trace.target.is_some();
-    let share = |i: &Interval, time: f64| whole_part(CpuTime::of(i).share(time));
+    let share = |i: &Interval, time: f64| whole_part(CpuTime::from_interval(i).share(time));
     let known = |seen: bool, n: u64| seen.then_some(n);
     let a_second = |seen: bool, i: &Interval, n: u64| {
         let rate = (seen && i.seconds > 0.0).then(|| (float(n) / i.seconds).round());
@@ -63,7 +63,7 @@ pub(super) fn intervals(trace: &Trace) -> Section {
         bytes(is_known.then(|| (float(n) / i.seconds) as u64))
     };
     let psi = |i: &Interval, of: fn(&Pressure) -> f64| whole_part(i.pressure.as_ref().map(of));
-    let rows = Table::of(&trace.intervals)
+    let rows = Table::from_items(&trace.intervals)
         .right("AT", |i| Cell::decimal(Some(i.at_seconds + i.seconds), 0))
         .right("RUN", |i| known(has_stat, i.runnable))
         .right("BLOCK", |i| known(has_stat, i.blocked))
@@ -121,7 +121,7 @@ pub(super) fn io(trace: &Trace) -> Section {
         let (read, written) = moved(row);
         (trace.seconds > 0.0).then(|| flow(float(read.saturating_add(written)) / trace.seconds))
     };
-    let rows = Table::of(work::io_by_thread(trace))
+    let rows = Table::from_items(work::io_by_thread(trace))
         .right("THREAD", |row| row.tid)
         .right("PROCESS", |row| row.pid)
         .right("READS", |row| count(row.io.read_calls))
@@ -139,7 +139,7 @@ pub(super) fn io(trace: &Trace) -> Section {
 }
 
 /// Returns a sentence on the data that the target moved, and its cost.
-pub(crate) fn work_line(trace: &Trace, work: &work::Work) -> String {
+pub(crate) fn work_line(trace: &Trace, work: &work::IoTotals) -> String {
     let cost = work.cpu_seconds_a_gigabyte;
     let cost = cost.map(|seconds| format!(", {} CPU seconds a GB", short(seconds)));
     format!(
@@ -166,7 +166,7 @@ fn state(state: &SourceState, used: &str) -> String {
 }
 
 pub(super) fn counters(trace: &Trace) -> Section {
-    let rows = Table::of(&trace.counters)
+    let rows = Table::from_items(&trace.counters)
         .left("COUNTER", |counter| counter.name.clone())
         .right("COUNT", |counter| counter.value.map(count))
         .right("A SECOND", |counter| {
@@ -202,8 +202,8 @@ pub(super) fn counters(trace: &Trace) -> Section {
 }
 
 pub(super) fn sources(trace: &Trace) -> Section {
-    let used = |source: &Source| source.state == SourceState::Used;
-    let rows = Table::of(&trace.sources)
+    let used = |source: &EventSource| source.state == SourceState::Used;
+    let rows = Table::from_items(&trace.sources)
         .left("SOURCE", |source| source.name.clone())
         .right("EVENTS", |source| {
             used(source).then(|| count(source.events))

@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Held, MemoryState, Sample};
+use hugeleaf_trace::model::{PageSizeUsage, MemoryState, StackSample};
 use hugeleaf_trace::tables::intervals;
-use hugeleaf_trace::tables::measured::{Collection, not_measured};
+use hugeleaf_trace::tables::collections::{Collection, not_measured};
 use hugeleaf_trace::tables::memory::{SizeRow, MemoryScope, newest, segments as rows_of, sizes};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
-use super::super::words::{
+use super::super::format::{
     bytes, count, drawn_table, missing_or, module, nanos, page, part_of, rate, table, who, missing_sources,
 };
 use crate::page::{Block, Narrow, Section, Table};
@@ -22,7 +22,7 @@ pub(super) fn faults(trace: &Trace) -> Vec<Section> {
         None => intervals::faults_by_size(trace),
     };
     let all: u64 = sizes.iter().map(|size| size.count).sum();
-    let rows = Table::of(sizes)
+    let rows = Table::from_items(sizes)
         .left("PAGES OF", |size| Bytes(size.page_bytes))
         .right("FAULTS", |size| count(size.count))
         .right("A SECOND", |size| rate(size.count, trace.seconds))
@@ -31,9 +31,9 @@ pub(super) fn faults(trace: &Trace) -> Vec<Section> {
     let none = missing_or(trace, Collection::Vmstat, "no page faults");
     let title = "Page faults by size";
     let by_size = table(title, rows, none).noted([note.to_owned()]);
-    let process = |fault: &Sample| trace.processes[fault.process as usize].name.clone();
+    let process = |fault: &StackSample| trace.processes[fault.process as usize].name.clone();
     // The first function of the process itself, which touched the page.
-    let function = |fault: &Sample| {
+    let function = |fault: &StackSample| {
         let frames = &trace.stacks[fault.stack as usize].frames;
         let symbols: Vec<_> = frames.iter().map(|f| &trace.symbols[*f as usize]).collect();
         let own = symbols.iter().find(|s| !s.kernel).or(symbols.first());
@@ -46,7 +46,7 @@ pub(super) fn faults(trace: &Trace) -> Vec<Section> {
     ]
 }
 
-fn faults_by(trace: &Trace, what: &str, name: impl Fn(&Sample) -> String) -> Section {
+fn faults_by(trace: &Trace, what: &str, name: impl Fn(&StackSample) -> String) -> Section {
     let mut rows: BTreeMap<String, u64> = BTreeMap::new();
     for fault in &trace.faults {
         *rows.entry(name(fault)).or_default() += fault.count;
@@ -54,7 +54,7 @@ fn faults_by(trace: &Trace, what: &str, name: impl Fn(&Sample) -> String) -> Sec
     let all: u64 = rows.values().sum();
     let mut rows: Vec<(String, u64)> = rows.into_iter().collect();
     rows.sort_by_key(|(_, n)| Reverse(*n));
-    let rows = Table::of(rows)
+    let rows = Table::from_items(rows)
         .right("FAULTS", |(_, n)| count(*n))
         .right("SHARE", |(_, n)| part_of(*n, all))
         .left(what.to_uppercase(), |(name, _)| name.clone());
@@ -65,7 +65,7 @@ fn faults_by(trace: &Trace, what: &str, name: impl Fn(&Sample) -> String) -> Sec
 fn by_size(title: String, drawn: Vec<Block>, rows: Vec<SizeRow>) -> Section {
     let sum = |of: fn(&SizeRow) -> Option<u64>| -> u64 { rows.iter().filter_map(of).sum() };
     let (before, after) = (sum(|r| r.before), sum(|r| r.after));
-    let rows = Table::of(rows)
+    let rows = Table::from_items(rows)
         .left("PAGES OF", |row| page(row.page_bytes, &row.kind))
         .right("BEFORE", |row| bytes(row.before))
         .right("SHARE", |row| row.before.map(|n| part_of(n, before)))
@@ -95,7 +95,7 @@ pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
     sections
 }
 
-fn on_sizes(held: &[Held]) -> String {
+fn on_sizes(held: &[PageSizeUsage]) -> String {
     let some = held.iter().filter(|h| h.bytes > 0);
     let words: Vec<String> = some
         .map(|h| format!("{} on {}", Bytes(h.bytes), page(h.page_bytes, &h.kind)))
@@ -105,7 +105,7 @@ fn on_sizes(held: &[Held]) -> String {
 
 pub(super) fn segments(trace: &Trace) -> Section {
     let rows = newest(trace).map_or(Vec::new(), rows_of).into_iter();
-    let rows = Table::of(rows.filter(|row| row.segment.resident_bytes > 0))
+    let rows = Table::from_items(rows.filter(|row| row.segment.resident_bytes > 0))
         .right("PROCESS", |row| row.pid)
         .left("SEGMENT", |row| match row.segment.name.as_str() {
             "" => row.segment.role.clone(),
@@ -134,7 +134,7 @@ struct Sums {
 
 pub(super) fn events(trace: &Trace) -> Vec<Section> {
     let counters = trace.memory_counters.iter();
-    let rows = Table::of(counters.filter(|counter| counter.total > 0))
+    let rows = Table::from_items(counters.filter(|counter| counter.total > 0))
         .left("COUNTER", |counter| counter.name.clone())
         .right("TOTAL", |counter| count(counter.total))
         .right("A SECOND", |counter| rate(counter.total, trace.seconds));
@@ -154,7 +154,7 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
     }
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by_key(|(_, sums)| Reverse(sums.times));
-    let rows = Table::of(rows)
+    let rows = Table::from_items(rows)
         .left("EVENT", |([name, ..], _)| (*name).to_owned())
         .left("DETAIL", |([_, detail, _], _)| (*detail).to_owned())
         .right("COUNT", |(_, sums)| count(sums.times))

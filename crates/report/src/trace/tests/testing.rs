@@ -3,8 +3,8 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
-    Held, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread, LockTotals,
-    MemoryState, Mode, Pin, Process, ProcessMemory, Sample, SegmentMemory, SizeCount, Source,
+    PageSizeUsage, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread, LockTotals,
+    MemoryState, CpuMode, Pin, TracedProcess, ProcessMemory, StackSample, SegmentMemory, SizeCount, EventSource,
     SourceState, Stack, Symbol, TargetInterval, Thread, ThreadIo, TracedHost, TracedTarget,
 };
 
@@ -60,7 +60,7 @@ fn made(
         waited_nanos: 3_000_000_000,
         longest_nanos: 4_000_000,
     };
-    let sample = |process, tid, stack, mode, count| Sample {
+    let sample = |process, tid, stack, mode, count| StackSample {
         process,
         tid,
         stack,
@@ -93,18 +93,18 @@ fn made(
             })
             .to_vec(),
         samples: vec![
-            sample(1, 4243, 0, Mode::Kernel, hot),
-            sample(1, 4244, 1, Mode::User, 300),
-            sample(0, 0, 2, Mode::Kernel, 800),
+            sample(1, 4243, 0, CpuMode::Kernel, hot),
+            sample(1, 4244, 1, CpuMode::User, 300),
+            sample(0, 0, 2, CpuMode::Kernel, 800),
         ],
         locks: vec![lock(totals)],
         pins: vec![pin(reads)],
-        sources: vec![Source {
+        sources: vec![EventSource {
             name: "page-walk cycles".to_owned(),
             state: SourceState::NotHere {
                 reason: "no hardware counters".to_owned(),
             },
-            ..Source::default()
+            ..EventSource::default()
         }],
         memory_before: Some(memory(&[(BASE, "base", 512)])),
         memory_after: Some(memory(on)),
@@ -147,7 +147,7 @@ fn host() -> TracedHost {
     }
 }
 
-fn processes(reads: u64, user: f64, system: f64) -> Vec<Process> {
+fn processes(reads: u64, user: f64, system: f64) -> Vec<TracedProcess> {
     let io = |calls: u64| ThreadIo {
         read_calls: calls,
         read_bytes: calls * BUFFER,
@@ -159,12 +159,12 @@ fn processes(reads: u64, user: f64, system: f64) -> Vec<Process> {
         io: Some(io(calls)),
     };
     vec![
-        Process {
+        TracedProcess {
             name: "swapper".to_owned(),
             kernel_thread: true,
-            ..Process::default()
+            ..TracedProcess::default()
         },
-        Process {
+        TracedProcess {
             pid: 4242,
             name: "mover".to_owned(),
             in_target: true,
@@ -174,7 +174,7 @@ fn processes(reads: u64, user: f64, system: f64) -> Vec<Process> {
                 thread(4243, "reader 1", reads / 2),
                 thread(4244, "writer 1", reads / 2),
             ],
-            ..Process::default()
+            ..TracedProcess::default()
         },
     ]
 }
@@ -242,12 +242,12 @@ fn lock(totals: LockTotals) -> Lock {
 }
 
 fn memory(on: &[(u64, &str, u64)]) -> MemoryState {
-    let held = on.iter().map(|(page_bytes, kind, mib)| Held {
+    let held = on.iter().map(|(page_bytes, kind, mib)| PageSizeUsage {
         page_bytes: *page_bytes,
         kind: (*kind).to_owned(),
         bytes: mib * MIB,
     });
-    let held: Vec<Held> = held.collect();
+    let held: Vec<PageSizeUsage> = held.collect();
     MemoryState {
         by_page_size: held.clone(),
         page_tables_bytes: Some(8 * MIB),

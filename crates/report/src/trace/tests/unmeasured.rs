@@ -2,15 +2,15 @@
 //! page and in every answer.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Interval, Source, SourceState};
-use hugeleaf_trace::tables::measured::Collection;
+use hugeleaf_trace::model::{Interval, EventSource, SourceState};
+use hugeleaf_trace::tables::collections::Collection;
 use hugeleaf_verdict::trace::findings as judge;
 use serde_json::Value;
 
 use super::super::diff::Compared;
 use super::super::{PARTS, TraceView, diff_json, json};
 use super::testing;
-use crate::page::View;
+use crate::page::TextOptions;
 
 const WHY: &str = "the reason of this test";
 
@@ -19,7 +19,7 @@ fn without(what: Collection) -> Trace {
     let mut trace = testing::pinning();
     trace.sources = Collection::ALL
         .into_iter()
-        .map(|each| Source {
+        .map(|each| EventSource {
             name: each.name().to_owned(),
             state: match each == what {
                 true => SourceState::NotHere {
@@ -27,7 +27,7 @@ fn without(what: Collection) -> Trace {
                 },
                 false => SourceState::Used,
             },
-            ..Source::default()
+            ..EventSource::default()
         })
         .collect();
     match what {
@@ -104,9 +104,9 @@ fn all_texts(trace: &Trace, other: &Trace) -> Vec<(&'static str, String)> {
         file: "x.trace",
     };
     let own = shown(trace, &found);
-    let view = View {
+    let view = TextOptions {
         all: true,
-        ..View::plain(200)
+        ..TextOptions::plain(200)
     };
     let command = ["hugeleaf".to_owned()];
     let mut texts = vec![
@@ -197,7 +197,7 @@ fn a_comparison_tells_zero_from_unknown() {
         .for_each(|s| s.state = SourceState::Used);
     let text = testing::compared(&seeing, &blind)
         .page()
-        .text(View::plain(200));
+        .text(TextOptions::plain(200));
     let row = text
         .lines()
         .find(|l| l.trim_end().ends_with("mlock_pte_range") && l.contains("ms"));
@@ -211,7 +211,7 @@ fn a_comparison_tells_zero_from_unknown() {
     none.locks.clear();
     let text = testing::compared(&seeing, &none)
         .page()
-        .text(View::plain(200));
+        .text(TextOptions::plain(200));
     let row = text
         .lines()
         .find(|l| l.trim_end().ends_with("mlock_pte_range") && l.contains("ms"));
@@ -228,7 +228,7 @@ fn a_comparison_tells_zero_from_unknown() {
     // A pinning call was observed without occurring, or was not observed.
     let text = testing::compared(&seeing, &without(Collection::LockingCalls))
         .page()
-        .text(View::plain(200));
+        .text(TextOptions::plain(200));
     let row = text
         .lines()
         .find(|l| l.trim_start().starts_with("mlock "))

@@ -3,16 +3,16 @@
 use hugeleaf_host::demand::ServiceKind;
 use hugeleaf_host::{Fact, Pid};
 use hugeleaf_plan::PageCount;
-use hugeleaf_plan::verify::{StepKind, Newest, Place, PlaceState, PoolRow, Report, Row};
+use hugeleaf_plan::verify::{StepKind, Newest, AppliedStepState, PlaceState, PoolRow, VerifyReport, ServiceRow};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::findings::{Finding, Severity};
 
-pub(in crate::verify) fn report() -> Report {
+pub(in crate::verify) fn report() -> VerifyReport {
     let of = |pages: u64, size: &str| PageCount {
         page: size.parse().unwrap(),
         pages: Pages(pages),
     };
-    let row = |name: &str, pid: Option<u32>, got: Vec<PageCount>, short: u64| Row {
+    let row = |name: &str, pid: Option<u32>, got: Vec<PageCount>, short: u64| ServiceRow {
         name: name.to_owned(),
         kind: ServiceKind::PostgreSql,
         unit: Some(format!("{name}.service")),
@@ -24,7 +24,7 @@ pub(in crate::verify) fn report() -> Report {
         short: Pages(short),
         reason: (short > 0).then(|| "the pool is empty".to_owned()),
     };
-    Report {
+    VerifyReport {
         services: vec![
             row("postgresql@15-main", Some(41), Vec::new(), 4200),
             row("good", Some(42), vec![of(4200, "2M")], 0),
@@ -48,7 +48,7 @@ pub(in crate::verify) fn report() -> Report {
                 unused: Pages(0),
             },
         ],
-        steps: vec![Place {
+        steps: vec![AppliedStepState {
             id: "knob-shmem_enabled".to_owned(),
             what: StepKind::Knob,
             path: "/sys/kernel/mm/transparent_hugepage/shmem_enabled".into(),

@@ -9,7 +9,7 @@ use crate::why::judge;
 use crate::why::tests::testing::{G, K, M, anon, process, shm};
 
 /// Returns the host with the wants of these programs.
-fn beside(mut host: Host, all: &[Running]) -> Host {
+fn beside(mut host: Host, all: &[RunningProcess]) -> Host {
     host.wants = wants(&host, &Fact::Known(servers(&PROGRAMS, all)));
     host
 }

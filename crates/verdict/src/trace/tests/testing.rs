@@ -2,9 +2,9 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
-    Counter, Held, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockTotals,
-    MemoryCounter, MemoryState, Mode, PageSizeKind, Pin, Process, ProcessMemory, Sample,
-    SegmentMemory, SizeCount, Source, Stack, Symbol, TargetInterval, TracedHost, TracedTarget,
+    Counter, PageSizeUsage, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockTotals,
+    MemoryCounter, MemoryState, CpuMode, PageSizeKind, Pin, TracedProcess, ProcessMemory, StackSample,
+    SegmentMemory, SizeCount, EventSource, Stack, Symbol, TargetInterval, TracedHost, TracedTarget,
 };
 
 use super::TraceFinding;
@@ -43,11 +43,11 @@ pub fn quiet() -> Trace {
             text: "mover".to_owned(),
             pids: vec![4242],
         }),
-        processes: vec![Process {
+        processes: vec![TracedProcess {
             pid: 4242,
             name: "mover".to_owned(),
             in_target: true,
-            ..Process::default()
+            ..TracedProcess::default()
         }],
         intervals: vec![Interval {
             seconds: SECONDS,
@@ -89,8 +89,8 @@ fn stack(trace: &mut Trace, name: &str, kernel: bool) -> u32 {
 
 fn sample(trace: &mut Trace, name: &str, kernel: bool, count: u64) {
     let stack = stack(trace, name, kernel);
-    let mode = if kernel { Mode::Kernel } else { Mode::User };
-    trace.samples.push(Sample {
+    let mode = if kernel { CpuMode::Kernel } else { CpuMode::User };
+    trace.samples.push(StackSample {
         process: MOVER,
         tid: 4243,
         stack,
@@ -207,19 +207,19 @@ pub fn with_counter(mut trace: Trace, name: &str, total: u64) -> Trace {
 /// Returns a trace with khugepaged in `samples` of the 1000 samples that a CPU could have.
 pub fn khugepaged(samples: u64) -> Trace {
     let mut trace = quiet();
-    trace.processes.push(Process {
+    trace.processes.push(TracedProcess {
         pid: 30,
         name: "khugepaged".to_owned(),
         kernel_thread: true,
-        ..Process::default()
+        ..TracedProcess::default()
     });
     sample(&mut trace, "hpage_collapse_scan_pmd", true, samples);
     trace.samples.last_mut().unwrap().process = 1;
     trace
 }
 
-fn held(base_mib: u64, huge_mib: u64) -> Vec<Held> {
-    let on = |page_bytes, kind: &str, mib: u64| Held {
+fn held(base_mib: u64, huge_mib: u64) -> Vec<PageSizeUsage> {
+    let on = |page_bytes, kind: &str, mib: u64| PageSizeUsage {
         page_bytes,
         kind: kind.to_owned(),
         bytes: mib * MIB,
@@ -248,11 +248,11 @@ pub fn with_segment(mut trace: Trace, base_mib: u64, huge_mib: u64, asked: &str)
 }
 
 pub fn lose(trace: &mut Trace, lost: u64) {
-    trace.sources.push(Source {
+    trace.sources.push(EventSource {
         name: "cpu samples".to_owned(),
         events: 1000 - lost,
         lost,
-        ..Source::default()
+        ..EventSource::default()
     });
 }
 

@@ -60,7 +60,7 @@ fn the_own_command_comes_after_the_comment_on_the_host() {
 /// A command with a remark takes no other behind the remark.
 #[test]
 fn several_changes_and_what_they_enable_are_one_command() {
-    use crate::advice::{Next, compaction, dropped_caches, sequence};
+    use crate::advice::{ScreenCommand, compaction, dropped_caches, sequence};
     let both = || sequence([dropped_caches(), compaction()], &host());
     assert_eq!(
         both().then("hugeleaf promote 7").command,
@@ -68,7 +68,7 @@ fn several_changes_and_what_they_enable_are_one_command() {
          hugeleaf promote 7"
     );
     assert_eq!(both().changes.len(), 2);
-    let checked = Next::from("hugeleaf check    # TiKV wants another value");
+    let checked = ScreenCommand::from("hugeleaf check    # TiKV wants another value");
     assert_eq!(
         checked.then("hugeleaf promote 7").command,
         "hugeleaf check    # TiKV wants another value; then here: hugeleaf promote 7"

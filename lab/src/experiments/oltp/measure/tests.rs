@@ -9,7 +9,7 @@ use hugeleaf_units::Bytes;
 
 use super::*;
 use crate::experiments::oltp::Io;
-use crate::experiments::oltp::order::Progress;
+use crate::experiments::oltp::settings::Progress;
 use hugeleaf_proof::Circumstances;
 use hugeleaf_proof::bench::Shortage;
 

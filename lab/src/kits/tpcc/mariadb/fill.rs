@@ -9,7 +9,7 @@ use super::explain::{DATABASE, explain};
 use super::session::PROCEDURES;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::population::{Field, Population};
-use crate::kits::tpcc::store::{Loader, Origin, Part};
+use crate::kits::tpcc::store::{Loader, Origin, LoadUnit};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct MariadbLoader<'s> {
@@ -55,8 +55,8 @@ impl<'s> MariadbLoader<'s> {
         Ok(())
     }
 
-    fn try_fill(&mut self, part: Part, origin: &Origin) -> Result<(), Error> {
-        if part == Part::Indexes {
+    fn try_fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), Error> {
+        if part == LoadUnit::Indexes {
             for sql in MORE_INDEXES {
                 // An interrupted run may have left the preceding index.
                 let sql = sql.replace("CREATE INDEX", "CREATE INDEX IF NOT EXISTS");
@@ -69,9 +69,9 @@ impl<'s> MariadbLoader<'s> {
         }
         let mut transaction = self.connection.start_transaction(TxOpts::default())?;
         match part {
-            Part::Indexes => {}
-            Part::Items => insert(&mut transaction, Table::Item, 0, origin)?,
-            Part::Warehouse(warehouse) => {
+            LoadUnit::Indexes => {}
+            LoadUnit::Items => insert(&mut transaction, Table::Item, 0, origin)?,
+            LoadUnit::Warehouse(warehouse) => {
                 for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
                     insert(&mut transaction, table, warehouse, origin)?;
                 }
@@ -164,7 +164,7 @@ impl Loader for MariadbLoader<'_> {
         self.try_create(origin).map_err(|e| explain(self.place, &e))
     }
 
-    fn fill(&mut self, part: Part, origin: &Origin) -> Result<(), TpccError> {
+    fn fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|e| explain(self.place, &e))
     }

@@ -5,11 +5,11 @@ use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Error, Params, Statement, Value};
 
 use super::explain::{explain, is_conflict};
-use crate::kits::tpcc::counters::Counters;
+use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{Customer, Input, NewOrder};
 use crate::kits::tpcc::random::last_name;
-use crate::kits::tpcc::store::{Answer, Session};
+use crate::kits::tpcc::store::{TransactionResult, Session};
 
 /// Error state of New-Order's procedure for an item that does not exist, after its rollback.
 const UNUSED_ITEM: &str = "HL001";
@@ -38,16 +38,16 @@ impl<'s> MariadbSession<'s> {
     }
 
     /// Sends a call that answers with one number.
-    fn send(&mut self, which: &Statement, values: Vec<Value>) -> Result<Answer, TpccError> {
+    fn send(&mut self, which: &Statement, values: Vec<Value>) -> Result<TransactionResult, TpccError> {
         let values = Params::Positional(values);
         match self.connection.exec_first::<i64, _, _>(which, values) {
-            Ok(Some(number)) => Ok(Answer::Committed(number)),
+            Ok(Some(number)) => Ok(TransactionResult::Committed(number)),
             Ok(None) => Err(TpccError::Database {
                 place: self.place.to_owned(),
                 reason: "a transaction ended without an answer".to_owned(),
             }),
-            Err(error) if is_conflict(&error) => Ok(Answer::Conflict),
-            Err(Error::MySqlError(answer)) if answer.state == UNUSED_ITEM => Ok(Answer::RolledBack),
+            Err(error) if is_conflict(&error) => Ok(TransactionResult::Conflict),
+            Err(Error::MySqlError(answer)) if answer.state == UNUSED_ITEM => Ok(TransactionResult::RolledBack),
             Err(error) => Err(explain(self.place, &error)),
         }
     }
@@ -63,7 +63,7 @@ fn who(customer: Customer) -> [Value; 2] {
 
 /// Returns lines as three lists, since MariaDB's procedures take no arrays.
 fn lines(order: &NewOrder) -> [Value; 4] {
-    let list = |of: &dyn Fn(&crate::kits::tpcc::Line) -> i32| {
+    let list = |of: &dyn Fn(&crate::kits::tpcc::OrderLine) -> i32| {
         let all: Vec<String> = order.lines.iter().map(|l| of(l).to_string()).collect();
         Value::from(all.join(","))
     };
@@ -76,7 +76,7 @@ fn lines(order: &NewOrder) -> [Value; 4] {
 }
 
 impl Session for MariadbSession<'_> {
-    fn run(&mut self, input: &Input) -> Result<Answer, TpccError> {
+    fn run(&mut self, input: &Input) -> Result<TransactionResult, TpccError> {
         let (which, values) = match input {
             Input::NewOrder(i) => {
                 let head = [i.warehouse.into(), i.district.into(), i.customer.into()];
@@ -115,8 +115,8 @@ impl Session for MariadbSession<'_> {
     }
 
     /// Returns nothing: MariaDB counts for the server as a whole.
-    fn counters(&mut self) -> Result<Counters, TpccError> {
-        Ok(Counters::default())
+    fn counters(&mut self) -> Result<DatabaseCounters, TpccError> {
+        Ok(DatabaseCounters::default())
     }
 }
 

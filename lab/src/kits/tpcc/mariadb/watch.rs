@@ -9,7 +9,7 @@ use hugeleaf_units::Bytes;
 
 use super::explain::explain;
 use super::{COUNTED, counters_in};
-use crate::kits::tpcc::counters::Counters;
+use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::mariadb_options;
 
@@ -22,7 +22,7 @@ pub struct MariadbWatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MariadbSeen {
     /// Reads and writes since its start.
-    pub counters: Counters,
+    pub counters: DatabaseCounters,
     /// Transactions committed since its start.
     pub commits: u64,
     /// Current size of its buffer pool.

@@ -10,7 +10,7 @@ use super::explain::{SCHEMA, explain};
 use super::session::FUNCTIONS;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::population::{Field, Population};
-use crate::kits::tpcc::store::{Loader, Origin, Part};
+use crate::kits::tpcc::store::{Loader, Origin, LoadUnit};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct PostgresLoader<'s> {
@@ -35,16 +35,16 @@ impl<'s> PostgresLoader<'s> {
         transaction.commit()
     }
 
-    fn try_fill(&mut self, part: Part, origin: &Origin) -> Result<(), Fault> {
+    fn try_fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), Fault> {
         let mut transaction = self.client.transaction()?;
         match part {
-            Part::Items => copy(&mut transaction, Table::Item, 0, origin)?,
-            Part::Warehouse(warehouse) => {
+            LoadUnit::Items => copy(&mut transaction, Table::Item, 0, origin)?,
+            LoadUnit::Warehouse(warehouse) => {
                 for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
                     copy(&mut transaction, table, warehouse, origin)?;
                 }
             }
-            Part::Indexes => {
+            LoadUnit::Indexes => {
                 for table in TABLES {
                     let name = table.name();
                     if let Some(key) = table.key() {
@@ -60,7 +60,7 @@ impl<'s> PostgresLoader<'s> {
         }
         transaction.execute("INSERT INTO kit_filled VALUES ($1)", &[&part.name()])?;
         transaction.commit()?;
-        if part == Part::Indexes {
+        if part == LoadUnit::Indexes {
             // A server vacuums over time, and its planner uses the statistics. It is done before
             // the measurement, not during it.
             self.vacuum()?;
@@ -182,7 +182,7 @@ impl Loader for PostgresLoader<'_> {
         self.try_create(origin).map_err(|e| explain(self.place, &e))
     }
 
-    fn fill(&mut self, part: Part, origin: &Origin) -> Result<(), TpccError> {
+    fn fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|fault| fault.explain(self.place))
     }

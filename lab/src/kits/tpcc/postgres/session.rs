@@ -6,11 +6,11 @@ use ::postgres::types::ToSql;
 use ::postgres::{Client, Error, Statement};
 
 use super::explain::explain;
-use crate::kits::tpcc::counters::Counters;
+use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{Customer, Input};
 use crate::kits::tpcc::random::last_name;
-use crate::kits::tpcc::store::{Answer, Session};
+use crate::kits::tpcc::store::{TransactionResult, Session};
 
 /// Error state of New-Order's function for an item that does not exist. The server then rolls the
 /// transaction back.
@@ -52,9 +52,9 @@ fn send(
     place: &str,
     statement: &Statement,
     values: &[&(dyn ToSql + Sync)],
-) -> Result<Answer, TpccError> {
+) -> Result<TransactionResult, TpccError> {
     let error = match client.query_one(statement, values) {
-        Ok(row) => return Ok(Answer::Committed(row.get(0))),
+        Ok(row) => return Ok(TransactionResult::Committed(row.get(0))),
         Err(error) => error,
     };
     match error.code() {
@@ -62,9 +62,9 @@ fn send(
             if *code == SqlState::T_R_SERIALIZATION_FAILURE
                 || *code == SqlState::T_R_DEADLOCK_DETECTED =>
         {
-            Ok(Answer::Conflict)
+            Ok(TransactionResult::Conflict)
         }
-        Some(code) if code.code() == UNUSED_ITEM => Ok(Answer::RolledBack),
+        Some(code) if code.code() == UNUSED_ITEM => Ok(TransactionResult::RolledBack),
         _ => Err(explain(place, &error)),
     }
 }
@@ -78,7 +78,7 @@ fn who(customer: Customer) -> (Option<i32>, Option<&'static str>) {
 }
 
 impl Session for PostgresSession<'_> {
-    fn run(&mut self, input: &Input) -> Result<Answer, TpccError> {
+    fn run(&mut self, input: &Input) -> Result<TransactionResult, TpccError> {
         let (client, place) = (&mut self.client, self.place);
         let mut send =
             |statement, values: &[&(dyn ToSql + Sync)]| send(client, place, statement, values);
@@ -141,14 +141,14 @@ impl Session for PostgresSession<'_> {
 
     /// Flushes the statistics. PostgreSQL counts for the database as a whole, and counts a
     /// connection's work up to a second late. From version 15 on it can be told to do so immediately.
-    fn counters(&mut self) -> Result<Counters, TpccError> {
+    fn counters(&mut self) -> Result<DatabaseCounters, TpccError> {
         let flushed = self
             .client
             .batch_execute("SELECT pg_stat_force_next_flush()");
         match flushed {
             Err(error) if error.code().is_none() => Err(explain(self.place, &error)),
             // Earlier versions do not have this function.
-            _ => Ok(Counters::default()),
+            _ => Ok(DatabaseCounters::default()),
         }
     }
 }

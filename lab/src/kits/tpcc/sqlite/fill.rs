@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior, types::
 use super::explain::explain;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::population::{Field, Population};
-use crate::kits::tpcc::store::{Loader, Origin, Part};
+use crate::kits::tpcc::store::{Loader, Origin, LoadUnit};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct SqliteLoader {
@@ -30,16 +30,16 @@ impl SqliteLoader {
         transaction.commit()
     }
 
-    fn try_fill(&mut self, part: Part, origin: &Origin) -> rusqlite::Result<()> {
+    fn try_fill(&mut self, part: LoadUnit, origin: &Origin) -> rusqlite::Result<()> {
         let transaction = self.begin()?;
         match part {
-            Part::Indexes => {
+            LoadUnit::Indexes => {
                 for sql in indexes() {
                     transaction.execute(&sql, [])?;
                 }
             }
-            Part::Items => insert(&transaction, Table::Item, 0, origin)?,
-            Part::Warehouse(warehouse) => {
+            LoadUnit::Items => insert(&transaction, Table::Item, 0, origin)?,
+            LoadUnit::Warehouse(warehouse) => {
                 for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
                     insert(&transaction, table, warehouse, origin)?;
                 }
@@ -47,7 +47,7 @@ impl SqliteLoader {
         }
         transaction.execute("INSERT INTO kit_filled VALUES (?)", [part.name()])?;
         transaction.commit()?;
-        if part == Part::Indexes {
+        if part == LoadUnit::Indexes {
             self.connection.execute_batch("ANALYZE")?;
         }
         Ok(())
@@ -125,7 +125,7 @@ impl Loader for SqliteLoader {
         self.try_create(origin).map_err(|e| explain(&self.place, e))
     }
 
-    fn fill(&mut self, part: Part, origin: &Origin) -> Result<(), TpccError> {
+    fn fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|e| explain(&self.place, e))
     }

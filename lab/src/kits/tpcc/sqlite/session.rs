@@ -6,19 +6,19 @@ use rusqlite::{Connection, OptionalExtension, Statement};
 
 use super::explain::{explain, is_busy};
 use super::status;
-use crate::kits::tpcc::counters::Counters;
+use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{
-    Customer, Delivery, Input, Line, NewOrder, OrderStatus, Payment, StockLevel,
+    Customer, Delivery, Input, OrderLine, NewOrder, OrderStatus, Payment, StockLevel,
 };
 use crate::kits::tpcc::random::{ORIGINAL, last_name};
-use crate::kits::tpcc::rules::{DISTRICTS, Kind};
-use crate::kits::tpcc::store::{Answer, Session};
+use crate::kits::tpcc::rules::{DISTRICTS, TransactionKind};
+use crate::kits::tpcc::store::{TransactionResult, Session};
 
 /// Failure in the middle of a transaction.
 enum Fault {
     Sql(rusqlite::Error),
-    Missing(Kind, &'static str),
+    Missing(TransactionKind, &'static str),
 }
 
 impl From<rusqlite::Error> for Fault {
@@ -27,7 +27,7 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
-type Step<T> = Result<T, Fault>;
+type SessionResult<T> = Result<T, Fault>;
 
 pub(super) struct SqliteSession<'c> {
     connection: &'c Connection,
@@ -67,9 +67,9 @@ impl<'c> SqliteSession<'c> {
     }
 
     /// Ends a begun transaction with the given result of its statements.
-    fn end(&mut self, done: Step<Answer>) -> Result<Answer, TpccError> {
+    fn end(&mut self, done: SessionResult<TransactionResult>) -> Result<TransactionResult, TpccError> {
         let done = match done {
-            Ok(answer @ Answer::Committed(_)) => match self.commit.execute([]) {
+            Ok(answer @ TransactionResult::Committed(_)) => match self.commit.execute([]) {
                 Ok(_) => return Ok(answer),
                 Err(error) => Err(Fault::Sql(error)),
             },
@@ -81,7 +81,7 @@ impl<'c> SqliteSession<'c> {
             false => self.rollback.execute([]),
         };
         match (done, rolled_back) {
-            (Err(Fault::Sql(error)), _) if is_busy(&error) => Ok(Answer::Conflict),
+            (Err(Fault::Sql(error)), _) if is_busy(&error) => Ok(TransactionResult::Conflict),
             (Err(Fault::Sql(error)), _) | (Ok(_), Err(error)) => Err(explain(self.place, error)),
             (Err(Fault::Missing(kind, what)), _) => Err(TpccError::Missing { kind, what }),
             (Ok(answer), Ok(_)) => Ok(answer),
@@ -90,7 +90,7 @@ impl<'c> SqliteSession<'c> {
 }
 
 impl Session for SqliteSession<'_> {
-    fn run(&mut self, input: &Input) -> Result<Answer, TpccError> {
+    fn run(&mut self, input: &Input) -> Result<TransactionResult, TpccError> {
         let begin = match input {
             Input::OrderStatus(_) | Input::StockLevel(_) => &mut self.begin_to_read,
             Input::NewOrder(_) | Input::Payment(_) | Input::Delivery(_) => &mut self.begin,
@@ -106,7 +106,7 @@ impl Session for SqliteSession<'_> {
         self.end(done)
     }
 
-    fn counters(&mut self) -> Result<Counters, TpccError> {
+    fn counters(&mut self) -> Result<DatabaseCounters, TpccError> {
         Ok(status::counters(self.connection))
     }
 }
@@ -130,11 +130,11 @@ impl<'c> Customers<'c> {
     /// Returns the number of a customer; with several of a name, the middle one, rounded up.
     fn number(
         &mut self,
-        kind: Kind,
+        kind: TransactionKind,
         warehouse: i32,
         district: i32,
         customer: Customer,
-    ) -> Step<i32> {
+    ) -> SessionResult<i32> {
         let name = match customer {
             Customer::Number(number) => return Ok(number),
             Customer::Name(name) => last_name(name),
@@ -200,17 +200,17 @@ impl<'c> NewOrders<'c> {
         })
     }
 
-    fn run(&mut self, input: &NewOrder) -> Step<Answer> {
+    fn run(&mut self, input: &NewOrder) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
-        let w_tax: i64 = found(Kind::NewOrder, "warehouse", || {
+        let w_tax: i64 = found(TransactionKind::NewOrder, "warehouse", || {
             self.warehouse.query_row([w], |row| row.get(0))
         })?;
-        let (d_tax, order): (i64, i32) = found(Kind::NewOrder, "district", || {
+        let (d_tax, order): (i64, i32) = found(TransactionKind::NewOrder, "district", || {
             let both = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
             self.district.query_row([w, d], both)
         })?;
         self.next_order.execute([w, d])?;
-        let discount: i64 = found(Kind::NewOrder, "customer", || {
+        let discount: i64 = found(TransactionKind::NewOrder, "customer", || {
             self.customer.query_row([w, d, input.customer], |row| {
                 // Values that a terminal would show are fetched, too.
                 row.get_ref(1)?.as_str()?;
@@ -227,11 +227,11 @@ impl<'c> NewOrders<'c> {
         for (number, line) in (1..).zip(&input.lines) {
             match self.enter(input, order, number, line)? {
                 Some(amount) => sum += amount,
-                None => return Ok(Answer::RolledBack),
+                None => return Ok(TransactionResult::RolledBack),
             }
         }
         let total = total(sum, discount, w_tax + d_tax);
-        Ok(Answer::Committed(total + i64::from(order)))
+        Ok(TransactionResult::Committed(total + i64::from(order)))
     }
 
     /// Enters a line and returns its amount, or `None` if the item does not exist.
@@ -240,8 +240,8 @@ impl<'c> NewOrders<'c> {
         input: &NewOrder,
         order: i32,
         number: i32,
-        line: &Line,
-    ) -> Step<Option<i64>> {
+        line: &OrderLine,
+    ) -> SessionResult<Option<i64>> {
         let item = self.item.query_row([line.item], |row| {
             row.get_ref(1)?.as_str()?;
             let original = row.get_ref(2)?.as_str()?.contains(ORIGINAL);
@@ -253,7 +253,7 @@ impl<'c> NewOrders<'c> {
         let at = usize::try_from(input.district - 1).unwrap_or(0);
         let info = &mut self.info;
         let (stock, quantity) = (&mut self.stock[at], line.quantity);
-        let left = found(Kind::NewOrder, "stock", || {
+        let left = found(TransactionKind::NewOrder, "stock", || {
             stock.query_row([line.supply, line.item], |row| {
                 info.clear();
                 info.push_str(row.get_ref(1)?.as_str()?);
@@ -293,7 +293,7 @@ fn total(sum: i64, discount: i64, tax: i64) -> i64 {
 }
 
 /// Returns a row that must exist.
-fn found<T>(kind: Kind, what: &'static str, ask: impl FnOnce() -> rusqlite::Result<T>) -> Step<T> {
+fn found<T>(kind: TransactionKind, what: &'static str, ask: impl FnOnce() -> rusqlite::Result<T>) -> SessionResult<T> {
     match ask() {
         Err(rusqlite::Error::QueryReturnedNoRows) => Err(Fault::Missing(kind, what)),
         other => Ok(other?),
@@ -351,11 +351,11 @@ impl<'c> Payments<'c> {
         })
     }
 
-    fn run(&mut self, input: &Payment, customers: &mut Customers<'_>) -> Step<Answer> {
+    fn run(&mut self, input: &Payment, customers: &mut Customers<'_>) -> SessionResult<TransactionResult> {
         let (w, d, amount) = (input.warehouse, input.district, input.amount);
         let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
-        let c = customers.number(Kind::Payment, c_w, c_d, input.customer)?;
-        let (balance, bad) = found(Kind::Payment, "customer", || {
+        let c = customers.number(TransactionKind::Payment, c_w, c_d, input.customer)?;
+        let (balance, bad) = found(TransactionKind::Payment, "customer", || {
             self.customer.query_row([c_w, c_d, c], |row| {
                 let bad = row.get_ref(1)?.as_str()? == "BC";
                 Ok((row.get::<_, i64>(0)?, bad))
@@ -369,14 +369,14 @@ impl<'c> Payments<'c> {
         self.pay_warehouse.execute((amount, w))?;
         let text = &mut self.text;
         text.clear();
-        found(Kind::Payment, "warehouse", || {
+        found(TransactionKind::Payment, "warehouse", || {
             self.warehouse.query_row([w], |row| {
                 text.push_str(row.get_ref(0)?.as_str()?);
                 Ok(())
             })
         })?;
         text.push_str("    ");
-        found(Kind::Payment, "district", || {
+        found(TransactionKind::Payment, "district", || {
             self.district.query_row([w, d], |row| {
                 text.push_str(row.get_ref(0)?.as_str()?);
                 Ok(())
@@ -384,11 +384,11 @@ impl<'c> Payments<'c> {
         })?;
         self.history
             .execute((c, c_d, c_w, d, w, input.at, amount, self.text.as_str()))?;
-        Ok(Answer::Committed(balance - amount + i64::from(c)))
+        Ok(TransactionResult::Committed(balance - amount + i64::from(c)))
     }
 
     /// Pays, and notes the payment in the data of a customer with bad credit (clause 2.5.2.2).
-    fn pay_and_note(&mut self, input: &Payment, c: i32) -> Step<usize> {
+    fn pay_and_note(&mut self, input: &Payment, c: i32) -> SessionResult<usize> {
         const LONGEST: usize = 500;
         let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
         let text = &mut self.text;
@@ -433,13 +433,13 @@ impl<'c> OrderStates<'c> {
         })
     }
 
-    fn run(&mut self, input: &OrderStatus, customers: &mut Customers<'_>) -> Step<Answer> {
+    fn run(&mut self, input: &OrderStatus, customers: &mut Customers<'_>) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
-        let c = customers.number(Kind::OrderStatus, w, d, input.customer)?;
-        let balance: i64 = found(Kind::OrderStatus, "customer", || {
+        let c = customers.number(TransactionKind::OrderStatus, w, d, input.customer)?;
+        let balance: i64 = found(TransactionKind::OrderStatus, "customer", || {
             self.customer.query_row([w, d, c], |row| row.get(0))
         })?;
-        let order: i32 = found(Kind::OrderStatus, "order", || {
+        let order: i32 = found(TransactionKind::OrderStatus, "order", || {
             self.order.query_row([w, d, c], |row| row.get(0))
         })?;
         let mut sum = balance + i64::from(order);
@@ -451,7 +451,7 @@ impl<'c> OrderStates<'c> {
             }
             sum += line;
         }
-        Ok(Answer::Committed(sum))
+        Ok(TransactionResult::Committed(sum))
     }
 }
 
@@ -498,7 +498,7 @@ impl<'c> Deliveries<'c> {
         })
     }
 
-    fn run(&mut self, input: &Delivery) -> Step<Answer> {
+    fn run(&mut self, input: &Delivery) -> SessionResult<TransactionResult> {
         let w = input.warehouse;
         let mut delivered = 0;
         for d in 1..=DISTRICTS {
@@ -508,17 +508,17 @@ impl<'c> Deliveries<'c> {
                 continue;
             };
             self.close.execute([w, d, order])?;
-            let c: i32 = found(Kind::Delivery, "order", || {
+            let c: i32 = found(TransactionKind::Delivery, "order", || {
                 self.customer.query_row([w, d, order], |row| row.get(0))
             })?;
             self.carry.execute([input.carrier, w, d, order])?;
             self.deliver.execute((input.at, w, d, order))?;
             let sum: Option<i64> = self.sum.query_row([w, d, order], |row| row.get(0))?;
-            let sum = sum.ok_or(Fault::Missing(Kind::Delivery, "line of an order"))?;
+            let sum = sum.ok_or(Fault::Missing(TransactionKind::Delivery, "line of an order"))?;
             self.charge.execute((sum, w, d, c))?;
             delivered += sum + i64::from(order);
         }
-        Ok(Answer::Committed(delivered))
+        Ok(TransactionResult::Committed(delivered))
     }
 }
 
@@ -541,14 +541,14 @@ impl<'c> StockLevels<'c> {
         })
     }
 
-    fn run(&mut self, input: &StockLevel) -> Step<Answer> {
+    fn run(&mut self, input: &StockLevel) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
-        let next: i32 = found(Kind::StockLevel, "district", || {
+        let next: i32 = found(TransactionKind::StockLevel, "district", || {
             self.next.query_row([w, d], |row| row.get(0))
         })?;
         let short = self
             .short
             .query_row([w, d, next, input.threshold], |row| row.get(0))?;
-        Ok(Answer::Committed(short))
+        Ok(TransactionResult::Committed(short))
     }
 }

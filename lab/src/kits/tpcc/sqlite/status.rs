@@ -8,14 +8,14 @@ use std::ffi::c_int;
 
 use rusqlite::{Connection, ffi};
 
-use crate::kits::tpcc::counters::Counters;
+use crate::kits::tpcc::counters::DatabaseCounters;
 
 /// Returns the counters of a connection's page cache since it was opened.
-pub(super) fn counters(connection: &Connection) -> Counters {
+pub(super) fn counters(connection: &Connection) -> DatabaseCounters {
     let hits = read(connection, ffi::SQLITE_DBSTATUS_CACHE_HIT);
     let misses = read(connection, ffi::SQLITE_DBSTATUS_CACHE_MISS);
     let writes = read(connection, ffi::SQLITE_DBSTATUS_CACHE_WRITE);
-    Counters {
+    DatabaseCounters {
         logical_reads: hits.zip(misses).map(|(hits, misses)| hits + misses),
         physical_reads: misses,
         physical_writes: writes,
