@@ -132,8 +132,8 @@ fn mariadb_live() {
         vec![("PID", pid.to_string()), ("DSN", mariadb.address())],
     );
 
-    guide_pages.run("see");
-    let why = guide_pages.run("why").stdout;
+    guide.run("see");
+    let why = guide.run("why").stdout;
     let before = facts::private_memory(pid, LARGE_KB);
     let movable = facts::promotable_kb(pid);
     assert!(movable >= mariadb::BUFFER_POOL_KB / 10 * 9, "{movable} kB");
@@ -148,10 +148,10 @@ fn mariadb_live() {
             format!("{refused:?}").contains("prctl"),
             "it names the call: {refused:?}"
         );
-        guide_pages.run("allow");
+        guide.run("allow");
         assert!(facts::thp_enabled(pid));
     }
-    guide_pages.run("promote");
+    guide.run("promote");
     load.assert_healthy();
     let after = facts::private_memory(pid, LARGE_KB);
     assert!(
@@ -165,7 +165,7 @@ fn mariadb_live() {
     // Promotion of private memory keeps its page tables.
     assert!(percent(facts::status_kb(pid, "VmPTE"), tables) >= 90);
 
-    guide_pages.run("prove");
+    guide.run("prove");
     load.assert_healthy();
     let as_it_was = facts::private_memory(pid, LARGE_KB);
     assert!(
@@ -173,7 +173,7 @@ fn mariadb_live() {
         "prove ends as it began: {after:?} {as_it_was:?}"
     );
 
-    guide_pages.run("demote");
+    guide.run("demote");
     let demoted = facts::private_memory(pid, LARGE_KB);
     assert!(percent(demoted.huge_kb, after.huge_kb) <= 10, "{demoted:?}");
     promote_again(pid, mariadb::BUFFER_POOL_KB);
@@ -233,11 +233,11 @@ fn redis_live() {
     );
 
     first_steps(pid);
-    guide_pages.run("see");
-    guide_pages.run("why");
+    guide.run("see");
+    guide.run("why");
     let before = facts::private_memory(pid, LARGE_KB);
     let movable = facts::promotable_kb(pid);
-    guide_pages.run("promote");
+    guide.run("promote");
     load.assert_healthy();
     let after = facts::private_memory(pid, LARGE_KB);
     assert!(
@@ -248,15 +248,15 @@ fn redis_live() {
         after.resident_kb <= before.resident_kb + SLACK_KB,
         "{before:?} {after:?}"
     );
-    guide_pages.run("prove");
+    guide.run("prove");
     load.assert_healthy();
-    guide_pages.run("demote");
+    guide.run("demote");
     let demoted = facts::private_memory(pid, LARGE_KB);
     assert!(percent(demoted.huge_kb, after.huge_kb) <= 10, "{demoted:?}");
     assert!(load.end() > 0);
 
     let load = redis.load(false);
-    promote_while_saving(&redis, &guide_pages);
+    promote_while_saving(&redis, &guide);
     promote_again(pid, after.huge_kb);
     assert!(load.end() > 0);
     redis.server.assert_no_complaint(&redis_server::COMPLAINTS);
@@ -302,7 +302,7 @@ fn first_steps(pid: u32) {
         vec![("PID", pid.to_string())],
     );
     for step in ["status", "mem", "mem-one", "why", "promote", "demote"] {
-        guide_pages.run(step);
+        guide.run(step);
     }
 }
 
@@ -317,7 +317,7 @@ fn promote_while_saving(redis: &Redis, guide: &Page) {
     let child = facts::children(pid)[0];
     let both = || facts::pss_kb(pid) + facts::pss_kb(child);
     let before = both();
-    let answer = guide_pages.run("promote-while-saving");
+    let answer = guide.run("promote-while-saving");
     let after = both();
     assert!(
         facts::children(pid).contains(&child),
@@ -396,7 +396,7 @@ fn postgresql_proven() {
             ("DSN", postgresql.address()),
         ],
     );
-    let said = guide_pages.run("prove").stdout;
+    let said = guide.run("prove").stdout;
     load.assert_healthy();
     let shared = facts::largest_shared(postgresql.backend_that_touched_all());
     let large = percent(shared.kb("ShmemPmdMapped"), postgresql::SHARED_BUFFERS_KB);
@@ -412,7 +412,7 @@ fn postgresql_proven() {
         );
         assert!(large >= 90, "{shared:?}");
         // Once it is on huge pages there is no other arm.
-        guide_pages.run_expecting("prove", &[3]);
+        guide.run_expecting("prove", &[3]);
     }
     assert!(load.end() > 0);
     postgresql
@@ -438,11 +438,11 @@ fn started_with_the_knob_off(postgresql: &PostgreSql) {
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string())],
     );
-    let why = guide_pages.run("why").stdout;
+    let why = guide.run("why").stdout;
     for word in ["misaligned", "shmem_enabled", "restart"] {
         assert!(why.contains(word), "no '{word}' in:\n{why}");
     }
-    guide_pages.run("promote");
+    guide.run("promote");
     for process in facts::tree(pid) {
         assert_eq!(facts::largest_shared(process).kb("ShmemPmdMapped"), 0);
     }
@@ -455,10 +455,10 @@ fn started_with_the_knob_on(postgresql: &PostgreSql, healthy: impl Fn()) {
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string()), ("DSN", postgresql.address())],
     );
-    guide_pages.run("see");
+    guide.run("see");
     let filler = postgresql.backend_that_touched_all();
     let tables = facts::status_kb(filler, "VmPTE");
-    guide_pages.run("promote");
+    guide.run("promote");
     healthy();
     let shared = facts::largest_shared(filler);
     assert!(
@@ -534,15 +534,15 @@ fn without_root() {
         refused.stderr
     );
     assert!(refused.stderr.contains("  next: "), "{}", refused.stderr);
-    guide_pages.run("own");
+    guide.run("own");
     promote(own.pid()).ends_in(&[0, 1]);
     assert!(own.huge_kb() > 0, "nothing was promoted");
     promote(foreign.pid()).ends_in(&[3]);
     assert_eq!(foreign.huge_kb(), 0);
-    guide_pages.run("any");
+    guide.run("any");
     promote(foreign.pid()).ends_in(&[0, 1]);
     assert!(foreign.huge_kb() > 0, "nothing was promoted");
-    guide_pages.run("none");
+    guide.run("none");
     promote(own.pid()).ends_in(&[3]);
     drop((own, foreign));
 }

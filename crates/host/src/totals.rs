@@ -53,12 +53,12 @@ pub fn process_memory(processes: &[Process]) -> Vec<PageUsage> {
 /// libraries and those shared since a fork, so they count in each process.
 pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<PageUsage> {
     // The parts of the processes' memory in shared objects, in each of them and counted once.
-    let (mut in_each, mut once, mut table) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut in_each, mut counted_once, mut table) = (Vec::new(), Vec::new(), Vec::new());
     for object in shared {
         let views = processes.iter().filter_map(|p| table_in(object, p.pid));
         let best =
             views.max_by_key(|held| (PageUsage::total(held) - PageUsage::on_base(held), PageUsage::total(held)));
-        add_all(&mut union_len, best.unwrap_or_default());
+        add_all(&mut counted_once, best.unwrap_or_default());
     }
     for process in processes {
         let mut objects = Vec::new();
@@ -78,7 +78,7 @@ pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<PageUsag
         }
     }
     for held in &in_each {
-        let common = of_size(&union_len, held).min(held.bytes);
+        let common = of_size(&counted_once, held).min(held.bytes);
         PageUsage::add(&mut table, held.size, held.kind, common);
     }
     table

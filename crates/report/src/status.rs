@@ -116,10 +116,10 @@ fn page_sizes(host: &Host) -> Table {
 }
 
 fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (String, String) {
-    let both = |text: &str| (text.to_owned(), text.to_owned());
+    let alike = |text: &str| (text.to_owned(), text.to_owned());
     match kind {
-        PageKind::Base => merge_fields("always"),
-        PageKind::Hugetlb => merge_fields(if enabled { "on request" } else { "no pool" }),
+        PageKind::Base => alike("always"),
+        PageKind::Hugetlb => alike(if enabled { "on request" } else { "no pool" }),
         PageKind::Thp => {
             let thp = host.thp.known();
             let order = thp.and_then(|thp| thp.orders.iter().find(|o| o.size == size));
@@ -128,7 +128,7 @@ fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (S
                     words(order.setting(thp, ThpUse::Private)),
                     words(order.setting(thp, ThpUse::Shared)),
                 ),
-                _ => merge_fields("-"),
+                _ => alike("-"),
             }
         }
     }

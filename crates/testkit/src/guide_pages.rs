@@ -10,7 +10,7 @@ use crate::CommandOutput;
 
 /// A block of commands in a page of the guide.
 #[derive(Debug, Clone)]
-pub struct Block {
+pub struct CodeBlock {
     /// The label `PAGE:STEP`.
     pub label: String,
     pub statuses: Vec<i32>,
@@ -22,7 +22,7 @@ fn folder() -> PathBuf {
 }
 
 /// Returns all runnable blocks of all pages, in order.
-pub fn blocks() -> Vec<Block> {
+pub fn blocks() -> Vec<CodeBlock> {
     let mut pages: Vec<PathBuf> = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -35,7 +35,7 @@ pub fn blocks() -> Vec<Block> {
         .collect()
 }
 
-pub fn blocks_of(text: &str) -> Vec<Block> {
+pub fn blocks_of(text: &str) -> Vec<CodeBlock> {
     let mut blocks = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -50,7 +50,7 @@ pub fn blocks_of(text: &str) -> Vec<Block> {
             .split(' ')
             .find_map(|word| word.strip_prefix("exit="))
             .unwrap_or("0");
-        blocks.push(Block {
+        blocks.push(CodeBlock {
             label: label.to_owned(),
             statuses: statuses.split(',').map(|s| s.parse().unwrap()).collect(),
             commands: commands.join("\n"),
@@ -64,7 +64,7 @@ pub struct Page {
     name: &'static str,
     program: PathBuf,
     variables: Vec<(&'static str, String)>,
-    blocks: Vec<Block>,
+    blocks: Vec<CodeBlock>,
     /// Working folder of the commands, with their result files.
     folder: TempDir,
 }
@@ -92,7 +92,7 @@ impl Page {
         self.run_expecting(step, &block.statuses)
     }
 
-    fn block(&self, step: &str) -> &Block {
+    fn block(&self, step: &str) -> &CodeBlock {
         let label = format!("{}:{step}", self.name);
         self.blocks
             .iter()

@@ -61,12 +61,12 @@ pub struct StepOutcome {
     pub verify: String,
     pub needs: Needs,
     /// State before the step; `None` if it was not read.
-    #[serde(serialize_with = "place::as_value")]
+    #[serde(serialize_with = "path_state::as_value")]
     pub before: Option<Place>,
     #[serde(skip)]
     pub wanted: Option<Place>,
     /// State after the step, read back; `None` if nothing was done.
-    #[serde(serialize_with = "place::as_value")]
+    #[serde(serialize_with = "path_state::as_value")]
     pub after: Option<Place>,
     pub state: StepState,
     pub note: Option<String>,

@@ -437,12 +437,12 @@ pub(super) fn combined_shortage(facts: &VerifyFacts<'_>, rows: &[Checked<'_>], p
     let one = |pool: &PoolRow| {
         let asks = |checked: &&Checked<'_>| count_of(&checked.row.asked, pool.page) > Pages(0);
         let asking: Vec<&Checked<'_>> = rows.iter().filter(asks).collect();
-        let needed = needed_together(facts, &pool_programs, pool);
+        let needed = needed_together(facts, &asking, pool);
         let there = pool.total - pool.surplus;
-        let is_reported = pool_programs.iter().any(|checked| checked.row.short > Pages(0));
+        let is_reported = asking.iter().any(|checked| checked.row.short > Pages(0));
         let alone = |checked: &&Checked<'_>| count_of(&checked.row.asked, pool.page) <= there;
         let missing = needed - there;
-        let is_new = pool_programs.len() > 1 && !is_reported && pool_programs.iter().all(alone);
+        let is_new = asking.len() > 1 && !is_reported && asking.iter().all(alone);
         (missing > Pages(0) && is_new).then(|| {
             Finding::warning(
                 "pool-too-small",
@@ -462,8 +462,8 @@ pub(super) fn combined_shortage(facts: &VerifyFacts<'_>, rows: &[Checked<'_>], p
 
 fn names(asking: &[&Checked<'_>]) -> String {
     const SHOWN: usize = 5;
-    let mut names: Vec<&str> = pool_programs.iter().map(|l| &*l.row.name).take(SHOWN).collect();
-    if pool_programs.len() > SHOWN {
+    let mut names: Vec<&str> = asking.iter().map(|l| &*l.row.name).take(SHOWN).collect();
+    if asking.len() > SHOWN {
         names.push("and others");
     }
     names.join(", ")
@@ -479,8 +479,8 @@ fn needed_together(facts: &VerifyFacts<'_>, asking: &[&Checked<'_>], pool: &Pool
     // of services without a plan may therefore belong to them, except for pages that others already used when the plan was
     // made.
     let is_unseen = |l: &&&Checked<'_>| !l.row.is_found && !can_be_found(l.row.kind);
-    let unseen: Pages = pool_programs.iter().filter(is_unseen).map(of).sum();
-    let seen = || pool_programs.iter().filter(|l| !is_unseen(l));
+    let unseen: Pages = asking.iter().filter(is_unseen).map(of).sum();
+    let seen = || asking.iter().filter(|l| !is_unseen(l));
     let known: Pages = seen().filter(|l| l.is_planned).map(of).sum();
     let unplanned: Pages = seen().filter(|l| !l.is_planned).map(of).sum();
     let newest = facts.applied.iter().find_map(|one| one.plan.as_ref().ok());

@@ -114,7 +114,7 @@ impl Host {
                 mounts: std::fs::read_to_string("/proc/self/mountinfo").unwrap(),
             },
             tree,
-            _alone: exclusive,
+            _alone: alone,
         };
         Some(host)
     }

@@ -42,7 +42,7 @@ pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usiz
     if more == 0 || failed(at) {
         return at;
     }
-    let start = crate::state::up(at as usize, more).unwrap();
+    let start = crate::state::round_up(at as usize, more).unwrap();
     // SAFETY: mapped above, before and after the whole pages.
     unsafe {
         if start != at as usize {

@@ -50,7 +50,7 @@ mod sample {
     }
 
     #[derive(Clone, Copy, PartialEq, Eq)]
-    pub enum Found {
+    pub enum RangeUsage {
         Gone,
         Untouched,
         Pages {
@@ -77,17 +77,17 @@ mod sample {
 
         pub fn close(&self) {}
 
-        pub fn look_at(&self, _: &mut Scratch, _: usize, length: usize, _: How) -> Found {
+        pub fn sample_range(&self, _: &mut Scratch, _: usize, length: usize, _: How) -> RangeUsage {
             let of = length.div_ceil(crate::state::settings().base);
             match schedule::drawn(8) {
-                0 => Found::Gone,
-                1 => Found::Untouched,
-                2 => Found::Pages {
+                0 => RangeUsage::Gone,
+                1 => RangeUsage::Untouched,
+                2 => RangeUsage::Pages {
                     used: schedule::drawn(of + 1),
                     of,
                     parts: 2,
                 },
-                _ => Found::Pages {
+                _ => RangeUsage::Pages {
                     used: of,
                     of,
                     parts: 1,

@@ -37,11 +37,11 @@ pub fn nobody_has(start: usize, length: usize, what: &str) {
 /// Requests memory as the library does in `private::map`.
 fn ask(length: usize, from_pool: bool) -> Option<usize> {
     if from_pool {
-        return pool::cut(length);
+        return pool::allocate(length);
     }
     let kind = density::kind_of(length);
-    let large = density::judgement(kind, length) == density::Judgement::Large;
-    let at = window::cut(kind, large, length)?;
+    let large = density::judgement(kind, length) == density::Judgement::Huge;
+    let at = window::allocate(kind, large, length)?;
     density::record(kind, at, length, large);
     Some(at)
 }
@@ -96,7 +96,7 @@ fn one_step(whose: usize) {
                 give_back(start, length);
             }
         }
-        13 => density::look(0),
+        13 => density::check_samples(0),
         14 => RESIDENT.store(
             drawn(64) * state::settings().pmd,
             std::sync::atomic::Ordering::Relaxed,
@@ -129,7 +129,7 @@ fn forked() {
 /// Checks in the child that it gets memory.
 /// The list is not locked, because other threads wait outside of it.
 fn gets_its_own() -> bool {
-    density::look(0);
+    density::check_samples(0);
     (1..40_usize).all(|pages| {
         let length = pages * 8 * state::settings().base;
         ask(length, false).is_some_and(|start| overlaps(start, length).is_none())

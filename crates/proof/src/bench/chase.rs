@@ -298,10 +298,10 @@ fn read_back_pages(
 
 fn judge(pages: Vec<PageUsage>, arm: PageArm, length: Bytes, memory: &ChaseMemory) -> PageReadback {
     // Memory is whole pages, so it may exceed the working set.
-    let astray = page_mismatch(&pages, arm, PageUsage::total(&pages).max(length));
+    let mismatch = page_mismatch(&pages, arm, PageUsage::total(&pages).max(length));
     let why = || memory.why().map_or_else(String::new, |w| format!(": {w}"));
     PageReadback {
-        note: page_mismatch.map(|astray| page_mismatch + &why()),
+        note: mismatch.map(|text| text + &why()),
         pages,
     }
 }

@@ -3,7 +3,7 @@
 use hugeleaf_plan::host::{Applied, ApplyOutcome, StepPreview, Obstacle, StepOutcome, UndoOutcome};
 use serde_json::{Value, json};
 
-use super::{RequestInfo, begun, standing, manual_steps};
+use super::{RequestInfo, begun, standing, todo};
 use crate::json::{answer, merge_fields};
 
 pub fn apply_json(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> String {
