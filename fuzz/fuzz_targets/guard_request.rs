@@ -2,13 +2,13 @@
 //! answered.
 #![no_main]
 
-use hugeleaf_guard::serve::asked;
+use hugeleaf_guard::serve::parse_request;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: (bool, &[u8])| {
     let (trusted, bytes) = data;
     let hosts = ["127.0.0.1:9646".to_owned()];
-    match asked(bytes, trusted, &hosts) {
+    match parse_request(bytes, trusted, &hosts) {
         Ok(Some(request)) => {
             assert!(request.method == "GET" || (trusted && request.method == "POST"));
             assert_eq!(request.trusted, trusted);

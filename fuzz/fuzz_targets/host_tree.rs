@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use hugeleaf_fuzz::Tree;
-use hugeleaf_host::limits::{self, guest::read_guest};
+use hugeleaf_host::limits::{self, shared_limit::read_shared_limit};
 use hugeleaf_host::system::read_leftovers;
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::Kernel;
@@ -136,10 +136,10 @@ fuzz_target!(|data: &[u8]| {
         let touches_base_page = FILES[usize::from(data[0]) % FILES.len()].0 == "proc/7/smaps";
         assert!(host.is_ok() || touches_base_page);
         let _ = hugeleaf_host::read_owners(&root);
-        for limit in limits::of(&root, "self").memory {
+        for limit in limits::read_limits(&root, "self").memory {
             assert!(limit.room() <= limit.room_at_most() && limit.room_at_most() <= limit.limit);
         }
-        let _ = read_guest(&root);
+        let _ = read_shared_limit(&root);
         if let Ok(host) = host {
             let _ = read_leftovers(&root, &Kernel::new(), &host);
             let _ = findings(&host);

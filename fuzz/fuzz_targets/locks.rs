@@ -1,7 +1,7 @@
 //! Parses `/proc/locks`, the list of file locks and their holders.
 #![no_main]
 
-use hugeleaf_proof::claim::flocks;
+use hugeleaf_proof::experiment_lock::flocks;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

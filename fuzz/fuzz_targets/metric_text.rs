@@ -7,10 +7,10 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let text = hugeleaf_fuzz::text(data);
-    let _ = redis::Info::parse(&text).number("total_commands_processed");
-    let _ = redis::Address::parse(&text);
-    let _ = mysql::Address::parse(&text);
-    let _ = postgres::Address::parse(&text);
+    let _ = redis::RedisInfo::parse(&text).number("total_commands_processed");
+    let _ = redis::RedisAddress::parse(&text);
+    let _ = mysql::MysqlAddress::parse(&text);
+    let _ = postgres::PostgresAddress::parse(&text);
     if let Ok(number) = last_number(&text) {
         assert!(number.is_finite());
     }

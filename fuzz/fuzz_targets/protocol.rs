@@ -2,12 +2,12 @@
 #![no_main]
 
 use hugeleaf_workload::child::{line, parse};
-use hugeleaf_workload::protocol::{Event, Request};
+use hugeleaf_workload::protocol::{Event, WorkloadRequest};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    if let Ok(request) = parse::<Request>(text) {
-        assert_eq!(parse::<Request>(&line(&request)).unwrap(), request);
+    if let Ok(request) = parse::<WorkloadRequest>(text) {
+        assert_eq!(parse::<WorkloadRequest>(&line(&request)).unwrap(), request);
     }
     if let Ok(event) = parse::<Event>(text) {
         assert_eq!(parse::<Event>(&line(&event)).unwrap(), event);

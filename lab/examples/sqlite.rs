@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    Durability, Origin, Pace, DriverSettings, Scale, SqliteSettings, SqliteStore, drive, install_cache, load,
+    DriverSettings, Durability, Origin, Pace, Scale, SqliteSettings, SqliteStore, drive,
+    install_cache, load,
 };
 use hugeleaf_sqlite::{Api, Installed, Options, install};
 use hugeleaf_sys::Kernel;
@@ -100,7 +101,7 @@ fn installed(cache: &str, size: Bytes, host: &Host) -> Result<Option<Installed>,
             // Connections keep to the size set in SQLite.
             let more = Bytes(size.get() / 16 * 17);
             install_cache(
-                PageArm::of(format!("thp:{huge}").parse::<AskedPages>()?, host),
+                PageArm::resolve(format!("thp:{huge}").parse::<AskedPages>()?, host),
                 more,
                 false,
                 host,

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use fastrand::Rng;
 use hugeleaf_guard::Keep;
-use hugeleaf_lab::simulate::Noise;
 use hugeleaf_lab::long_run::{Judge, NoiseModel, TEN_YEARS, play_servers};
+use hugeleaf_lab::simulate::Noise;
 
 const EFFECTS: [f64; 6] = [0.95, 0.98, 1.0, 1.02, 1.05, 1.10];
 

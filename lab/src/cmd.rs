@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hugeleaf_cli::bench::{Experiment, Setup, failure, measured};
-use hugeleaf_cli::context::{self, Context, Failure, Status};
+use hugeleaf_cli::bench::{ExperimentOutput, Setup, failure, measured};
+use hugeleaf_cli::context::{self, CommandStatus, Context, Failure};
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::Results;
 
@@ -110,14 +110,14 @@ fn program(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
 }
 
 impl LabCommand {
-    fn run(&self, context: &Context) -> Result<Status, Failure> {
+    fn run(&self, context: &Context) -> Result<CommandStatus, Failure> {
         let experiment = self.experiment();
         measured(&experiment, context, |setup, machine, progress| {
             self.measure(setup, (context, machine), progress)
         })
     }
 
-    fn experiment(&self) -> Experiment<'_> {
+    fn experiment(&self) -> ExperimentOutput<'_> {
         let (name, output, names_arms) = match self {
             LabCommand::Amm(args) => ("amm", &args.output, !args.arms.is_empty()),
             LabCommand::Mover(args) => ("mover", &args.output, !args.pages.is_empty()),
@@ -125,7 +125,7 @@ impl LabCommand {
             LabCommand::Pagetables(args) => ("pagetables", &args.output, !args.pages.is_empty()),
             LabCommand::Pin(args) => ("pin", &args.output, !args.pages.is_empty()),
         };
-        Experiment {
+        ExperimentOutput {
             name,
             output,
             names_arms,

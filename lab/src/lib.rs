@@ -7,7 +7,7 @@
 mod cmd;
 pub mod experiments;
 pub mod kits;
-pub mod simulate;
 pub mod long_run;
+pub mod simulate;
 
 pub use cmd::run;

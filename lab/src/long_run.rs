@@ -10,7 +10,7 @@ use hugeleaf_guard::evidence::{Evidence, Tested};
 use hugeleaf_guard::{Keep, Proven};
 use hugeleaf_proof::effective_sample::{self, PairLogs};
 use hugeleaf_proof::stats::{self, Better, Verdict};
-use hugeleaf_proof::stopping_rule::Rule;
+use hugeleaf_proof::stopping_rule::StoppingRule;
 
 use crate::simulate::{Noise, Play, normal, pairs};
 
@@ -86,11 +86,11 @@ fn test(noises: &[Noise], effect: f64, spread: NoiseModel, rng: &mut Rng) -> Vec
 
 /// Judges one test alone, as the guard did earlier.
 fn alone(logs: &[f64], keep: Keep) -> bool {
-    let rule = Rule {
+    let rule = StoppingRule {
         fixed_pairs: Some(logs.len()),
-        ..Rule::default()
+        ..StoppingRule::default()
     };
-    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::of(*log)).collect();
+    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::from_whole(*log)).collect();
     let verdict = effective_sample::analyse(&rule, &pairs).map_or(Verdict::Unclear, |w| {
         stats::judge(&w.interval, 1.02f64.ln(), Better::Higher)
     });

@@ -14,12 +14,12 @@ use std::convert::Infallible;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use hugeleaf_proof::effective_sample::{self, PairLogs, Part};
-use hugeleaf_proof::hold::{self, Holds};
-use hugeleaf_proof::orders::Orders;
+use hugeleaf_proof::arm_order::Orders;
+use hugeleaf_proof::effective_sample::{self, ArmInterval, PairLogs};
 use hugeleaf_proof::stats::{self, Better, LogInterval, Verdict};
-use hugeleaf_proof::stopping_rule::{MIN_PAIRS, Rule};
+use hugeleaf_proof::stopping_rule::{MIN_PAIRS, StoppingRule};
 use hugeleaf_proof::subject::Arm;
+use hugeleaf_proof::sustained::{self, Holds};
 
 /// A recording of an undisturbed load. The file format of `record_noise`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub struct Play {
     pub for_seconds: f64,
     /// Duration of the hold of each arm after the pairs; 0 skips the hold.
     pub hold_seconds: f64,
-    pub rule: Rule,
+    pub rule: StoppingRule,
     pub equal: f64,
     /// The disturbance of the load.
     pub scenario: Scenario,
@@ -127,7 +127,7 @@ impl Default for Play {
             transition_seconds: 1.0,
             for_seconds: 180.0,
             hold_seconds: 40.0,
-            rule: Rule::default(),
+            rule: StoppingRule::default(),
             equal: 1.02f64.ln(),
             scenario: Scenario::Recorded,
         }
@@ -265,7 +265,7 @@ impl<'a> SimulatedServer<'a> {
     }
 
     /// Plays one interval on `arm`; where memory is on the other arm, it is moved first.
-    fn interval(&mut self, arm: Arm, play: &Play, rng: &mut Rng) -> Part {
+    fn interval(&mut self, arm: Arm, play: &Play, rng: &mut Rng) -> ArmInterval {
         let samples = self.tape.samples(play.interval_seconds).max(1);
         let moves = arm != self.arm;
         if moves {
@@ -281,7 +281,7 @@ impl<'a> SimulatedServer<'a> {
         }
         let mut sum = |samples: usize| (0..samples).map(|_| self.next(rng)).sum::<f64>();
         let halves = [sum(samples / 2), sum(samples - samples / 2)];
-        Part {
+        ArmInterval {
             value: halves[0] + halves[1],
             halves: samples.is_multiple_of(2).then_some(halves),
             bucket: None,
@@ -300,7 +300,7 @@ impl<'a> SimulatedServer<'a> {
             let values = (0..samples).map(|_| self.interval(arm, play, rng).value);
             Ok::<_, Infallible>(Some(values.collect()))
         };
-        let Ok(holds) = hold::hold_both(pairs, play.hold_seconds, hold);
+        let Ok(holds) = sustained::hold_both(pairs, play.hold_seconds, hold);
         holds
     }
 
@@ -325,7 +325,10 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     let mut orders = Orders::new(rng.u64(..), play.rule.fixed_pairs);
     let mut logs: Vec<PairLogs> = Vec::new();
     // As in the engine: the time limit ends nothing before the minimum number of pairs.
-    while server.samples_used < server.samples_total || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
+    while server.samples_used < server.samples_total
+        || logs.len() < MIN_PAIRS
+        || play.rule.fixed_pairs.is_some()
+    {
         logs.extend(server.pair(orders.draw(), play, rng));
         let is_due = play.rule.is_interim(logs.len()) || play.rule.fixed_pairs == Some(logs.len());
         let interval = || effective_sample::analyse(&play.rule, &logs).map(|w| w.interval);
@@ -338,7 +341,7 @@ pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
     Played {
         verdict: interval.map_or(Verdict::Unclear, |i| {
             let verdict = stats::judge(&i, play.equal, Better::Higher);
-            hold::verdict(verdict, &i, held.as_ref())
+            sustained::verdict(verdict, &i, held.as_ref())
         }),
         interval,
         pairs: logs.len(),

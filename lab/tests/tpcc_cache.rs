@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    Durability, Origin, Pace, DriverSettings, Scale, SqliteSettings, SqliteStore, Store, TpccError, check,
-    drive, install_cache, load,
+    DriverSettings, Durability, Origin, Pace, Scale, SqliteSettings, SqliteStore, Store, TpccError,
+    check, drive, install_cache, load,
 };
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
@@ -93,11 +93,11 @@ fn a_cache_of_ours_holds_what_is_written_at_any_size() {
     // A tenth fits, so pages are reused all the time.
     let scarce = whole(Bytes::from_mib(2), 1, 1, true);
     assert!(scarce > 10 * fitting.max(1), "{scarce} and {fitting}");
-    assert_eq!(cache.outside(), 0);
+    assert_eq!(cache.heap_pages(), 0);
     // Several connections on a file, and on files of their own.
     whole(Bytes::from_mib(6), 1, 3, false);
     whole(Bytes::from_mib(10), 3, 3, true);
-    assert_eq!(cache.outside(), 0);
+    assert_eq!(cache.heap_pages(), 0);
     // Together they want more than there is. The available memory must suffice, without any loss.
     whole(Bytes::from_mib(64), 3, 3, true);
 }

@@ -4,7 +4,7 @@ use hugeleaf_sys::Deadline;
 
 use crate::base64::encoded;
 use crate::percent::decoded_bytes;
-use crate::{Exchange, Endpoint, QueryError, Transport};
+use crate::{Endpoint, Exchange, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 80;
@@ -104,7 +104,9 @@ pub fn page(
         exchange.send(address.request().as_bytes())?;
         match answer(&mut exchange)? {
             HttpResponse::Page(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            HttpResponse::ExternalServer(location) => address = address.redirect_target(&location)?,
+            HttpResponse::ExternalServer(location) => {
+                address = address.redirect_target(&location)?
+            }
         }
     }
     Err(QueryError::new("too many redirects"))

@@ -19,7 +19,7 @@ pub mod redis;
 mod transport;
 
 pub use place::Endpoint;
-pub use transport::{Exchange, DEFAULT_MAX_BYTES, Transport};
+pub use transport::{DEFAULT_MAX_BYTES, Exchange, Transport};
 
 /// The reason why a server did not answer a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::percent::decoded;
-use crate::{Exchange, Endpoint, QueryError, Transport};
+use crate::{Endpoint, Exchange, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 3306;
@@ -156,7 +156,10 @@ impl MysqlConnection {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &MysqlAddress, question: Deadline<'_>) -> Result<MysqlConnection, QueryError> {
+    pub fn open(
+        address: &MysqlAddress,
+        question: Deadline<'_>,
+    ) -> Result<MysqlConnection, QueryError> {
         let mut wire = Transport::connect(&address.place(), question)?;
         log_in(&mut wire.begin_exchange(question), address)?;
         Ok(MysqlConnection { wire: Some(wire) })
@@ -191,7 +194,10 @@ impl ShowConnection {
     ///
     /// # Errors
     /// Errors of [`Connection::open`].
-    pub fn open(address: &MysqlAddress, question: Deadline<'_>) -> Result<ShowConnection, QueryError> {
+    pub fn open(
+        address: &MysqlAddress,
+        question: Deadline<'_>,
+    ) -> Result<ShowConnection, QueryError> {
         MysqlConnection::open(address, question).map(ShowConnection)
     }
 

@@ -68,7 +68,10 @@ mod tests {
         };
         assert_eq!(Endpoint::parse("a.b", 7), Ok(tcp("a.b", 7)));
         assert_eq!(Endpoint::parse("[::1]:8", 7), Ok(tcp("::1", 8)));
-        assert_eq!(Endpoint::parse("/run/a", 7), Ok(Endpoint::Unix("/run/a".into())));
+        assert_eq!(
+            Endpoint::parse("/run/a", 7),
+            Ok(Endpoint::Unix("/run/a".into()))
+        );
         for bad in ["", "a b", "[bad", "bad]", "user:pass@host", "a:99999"] {
             assert!(Endpoint::parse(bad, 7).is_err(), "{bad}");
         }

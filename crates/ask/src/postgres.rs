@@ -9,10 +9,10 @@ mod scram;
 use hugeleaf_sys::Deadline;
 use md5::{Digest, Md5};
 
-pub use address::{PostgresAddress, Host};
+pub use address::{Host, PostgresAddress};
 use scram::Scram;
 
-use crate::{Exchange, Endpoint, QueryError, Transport};
+use crate::{Endpoint, Exchange, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 5432;
@@ -30,7 +30,10 @@ impl PostgresConnection {
     ///
     /// # Errors
     /// No server can be reached, or the last one refuses.
-    pub fn open(address: &PostgresAddress, question: Deadline<'_>) -> Result<PostgresConnection, QueryError> {
+    pub fn open(
+        address: &PostgresAddress,
+        question: Deadline<'_>,
+    ) -> Result<PostgresConnection, QueryError> {
         if address.needs_tls {
             return Err(QueryError::new(
                 "the address requires TLS, which is unsupported: use the server's socket, or sslmode=prefer",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hugeleaf_sys::Deadline;
 
 use crate::percent::decoded;
-use crate::{Exchange, Endpoint, QueryError, Transport};
+use crate::{Endpoint, Exchange, QueryError, Transport};
 
 /// The default port.
 pub const PORT: u16 = 6379;
@@ -103,7 +103,10 @@ impl RedisConnection {
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub fn open(address: &RedisAddress, question: Deadline<'_>) -> Result<RedisConnection, QueryError> {
+    pub fn open(
+        address: &RedisAddress,
+        question: Deadline<'_>,
+    ) -> Result<RedisConnection, QueryError> {
         let mut connection = RedisConnection {
             wire: Transport::connect(&address.place, question)?,
         };
@@ -188,7 +191,10 @@ impl InfoConnection {
     ///
     /// # Errors
     /// Errors of [`Connection::open`].
-    pub fn open(address: &RedisAddress, question: Deadline<'_>) -> Result<InfoConnection, QueryError> {
+    pub fn open(
+        address: &RedisAddress,
+        question: Deadline<'_>,
+    ) -> Result<InfoConnection, QueryError> {
         RedisConnection::open(address, question).map(InfoConnection)
     }
 

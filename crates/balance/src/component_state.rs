@@ -101,7 +101,10 @@ pub enum ComponentState {
 impl ComponentState {
     /// Returns true if it is excluded for a while, by its own behaviour or a change by hand.
     pub const fn is_excluded(&self) -> bool {
-        matches!(self, ComponentState::ByHand { .. } | ComponentState::LetBe { .. })
+        matches!(
+            self,
+            ComponentState::ByHand { .. } | ComponentState::LetBe { .. }
+        )
     }
 }
 

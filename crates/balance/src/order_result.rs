@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::component_state::Trouble;
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
-use crate::state::{BackOff, Cause, PendingJudgement, LastStep, OpenOrder, ReservedGift, State, Track};
+use crate::state::{
+    BackOff, Cause, LastStep, OpenOrder, PendingJudgement, ReservedGift, State, Track,
+};
 
 /// Result of an [`crate::Order`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -13,10 +13,10 @@ use hugeleaf_units::Bytes;
 use crate::apply_scan::sample;
 use crate::choose::{Bid, bids, loss_of};
 use crate::component::{Component, Estimate};
-use crate::component_state::{Problem, ComponentState, Trouble, seconds_until};
+use crate::component_state::{ComponentState, Problem, Trouble, seconds_until};
 use crate::history::{Mode, OperationKind, ResizeOperation, Status};
 use crate::settings::Settings;
-use crate::state::{Cause, PendingJudgement, Move, OpenOrder, Order, PlannedMove, State, Track};
+use crate::state::{Cause, Move, OpenOrder, Order, PendingJudgement, PlannedMove, State, Track};
 
 /// Divisor of a component's size for a try, which is at least a granule.
 const TRIED_PART: u64 = 32;

@@ -7,7 +7,7 @@ use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use crate::component::{Component, Granule};
-use crate::component_state::{Problem, ComponentState, Trouble};
+use crate::component_state::{ComponentState, Problem, Trouble};
 use crate::history::{History, OperationKind};
 
 /// A move of memory. Between two components it consists of two successive orders. The second follows only when

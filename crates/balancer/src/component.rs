@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hugeleaf_balance::{Benefit, OrderResult, Component, Counters, Estimate, Granule, OperationKind};
+use hugeleaf_balance::{
+    Benefit, Component, Counters, Estimate, Granule, OperationKind, OrderResult,
+};
 use hugeleaf_units::Bytes;
 
 use crate::process::ProcessSeen;
@@ -456,7 +458,13 @@ impl ServerComponent {
         (order.goal + kept).min(order.before)
     }
 
-    fn came_back(&self, order: &Ordered, size: Bytes, look: &ServerState, waited: Duration) -> NextAction {
+    fn came_back(
+        &self,
+        order: &Ordered,
+        size: Bytes,
+        look: &ServerState,
+        waited: Duration,
+    ) -> NextAction {
         if look.size != size && waited < GRACE {
             return NextAction::Wait;
         }

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hugeleaf_balance::{
-    OrderResult, Component, Granule, Move, OperationKind, Settings, State, decide, learn, view,
+    Component, Granule, Move, OperationKind, OrderResult, Settings, State, decide, learn, view,
 };
 use hugeleaf_units::Bytes;
 
-use crate::component::{Ordered, NextAction, ServerComponent, WorkerReport};
+use crate::component::{NextAction, Ordered, ServerComponent, WorkerReport};
 use crate::rules::{BalanceAction, Target};
 use crate::status::{BalanceStatus, ComponentStatus};
 use hugeleaf_host::ProgramId;
@@ -139,7 +139,12 @@ impl Controller {
         self.target.target = target;
     }
 
-    pub fn step(&mut self, reports: &[WorkerReport], around: &HostState, now: Duration) -> StepOutput {
+    pub fn step(
+        &mut self,
+        reports: &[WorkerReport],
+        around: &HostState,
+        now: Duration,
+    ) -> StepOutput {
         self.scans = self.scans.saturating_add(1);
         let mut done = StepOutput::default();
         let mut fresh = vec![false; self.parts.len()];
@@ -151,8 +156,12 @@ impl Controller {
                     id.pid,
                     part.size().unwrap_or_default()
                 );
-                done.said
-                    .push(log_event(&self.target.name, &part.member.name, "problem", text));
+                done.said.push(log_event(
+                    &self.target.name,
+                    &part.member.name,
+                    "problem",
+                    text,
+                ));
             }
         }
         self.answers(reports, now, &mut done);
@@ -189,8 +198,12 @@ impl Controller {
             });
             if self.given_limits.insert(index) {
                 let text = format!("it has no limit: setting a limit of {to}");
-                done.said
-                    .push(log_event(&self.target.name, &part.member.name, "balance", text));
+                done.said.push(log_event(
+                    &self.target.name,
+                    &part.member.name,
+                    "balance",
+                    text,
+                ));
             }
         }
     }
@@ -487,7 +500,11 @@ impl Controller {
             target_bytes: self.target.target,
             usable_bytes: self.usable,
             held_bytes: self.parts.iter().map(ServerComponent::reserved).sum(),
-            resident_bytes: self.parts.iter().filter_map(ServerComponent::resident).sum(),
+            resident_bytes: self
+                .parts
+                .iter()
+                .filter_map(ServerComponent::resident)
+                .sum(),
             every_seconds: self.target.every.as_secs_f64(),
             problems: self.problems.values().cloned().collect(),
             would: self.would.clone(),
@@ -553,7 +570,13 @@ fn move_in_words(one: &Move) -> String {
     )
 }
 
-fn outcome_said(target: &str, part: &ServerComponent, order: &Ordered, came: &OrderResult, now: Duration) -> LogEvent {
+fn outcome_said(
+    target: &str,
+    part: &ServerComponent,
+    order: &Ordered,
+    came: &OrderResult,
+    now: Duration,
+) -> LogEvent {
     let took = now.saturating_sub(order.since).as_secs_f64();
     let (what, text) = match came {
         OrderResult::Refused { why } => ("failed", why.clone()),

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_stat;
-use hugeleaf_sys::{Pid, Deadline, confine, run_for_output};
+use hugeleaf_sys::{Deadline, Pid, confine, run_for_output};
 use hugeleaf_units::Bytes;
 
 use crate::process::named;
-use crate::server::{CacheCounts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{CacheCounts, Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
 use hugeleaf_ask::QueryError;
 
 /// Interval between readings of its flags.

@@ -15,7 +15,6 @@
 mod component;
 mod controller;
 mod jvm;
-mod server_kinds;
 mod mariadb;
 mod memcached;
 mod owner;
@@ -23,17 +22,18 @@ mod postgresql;
 mod process;
 mod redis;
 mod rules;
-mod target_loop;
 mod server;
+mod server_kinds;
 mod status;
+mod target_loop;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 pub use controller::{Controller, LogEvent};
 pub use hugeleaf_balance::{ResizeOperation, View};
-pub use server_kinds::{KINDS, kind_named};
 pub use rules::{BalanceAction, BalancedServer, PagePreference, Target, WrittenTarget};
-pub use target_loop::{Run, run};
 pub use server::{Observer, Opening, Server, ServerKind};
+pub use server_kinds::{KINDS, kind_named};
 pub use status::{BalanceStatus, ComponentStatus};
+pub use target_loop::{Run, run};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::mysql::{MysqlAddress, MysqlConnection, ShowConnection};
-use hugeleaf_sys::{Pid, Deadline, open_regular, read_at_most};
+use hugeleaf_sys::{Deadline, Pid, open_regular, read_at_most};
 use hugeleaf_units::Bytes;
 
-use crate::server::{CacheCounts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{CacheCounts, Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
 
 /// Resize step of the pool on servers without a chunk size (MariaDB from 10.11.12 on).
 const EXTENT: Bytes = Bytes::from_mib(8);

@@ -8,10 +8,10 @@ use hugeleaf_units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hugeleaf_sys::{Pid, Deadline};
+use hugeleaf_sys::{Deadline, Pid};
 
 use self::connection::{MemcachedConnection, StatsConnection, Topic};
-use crate::server::{CacheCounts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{CacheCounts, Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
 use hugeleaf_ask::{Endpoint, QueryError};
 
 /// Unit of the limit, and size of the pages that move between classes.
@@ -237,7 +237,10 @@ mod connection {
     pub(super) struct StatsConnection(MemcachedConnection);
 
     impl StatsConnection {
-        pub(super) fn open(place: &Endpoint, question: Deadline<'_>) -> Result<StatsConnection, QueryError> {
+        pub(super) fn open(
+            place: &Endpoint,
+            question: Deadline<'_>,
+        ) -> Result<StatsConnection, QueryError> {
             MemcachedConnection::open(place, question).map(StatsConnection)
         }
 

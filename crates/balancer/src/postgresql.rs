@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::postgres::{PostgresAddress, PostgresConnection, Host};
+use hugeleaf_ask::postgres::{Host, PostgresAddress, PostgresConnection};
 use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
-use crate::server::{ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],

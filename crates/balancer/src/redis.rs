@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use hugeleaf_sys::{Pid, Deadline};
+use hugeleaf_sys::{Deadline, Pid};
 use hugeleaf_units::Bytes;
 
 use crate::owner::OwnersLimit;
-use crate::server::{CacheCounts, ServerState, Observer, Opening, PATIENCE, Server, ServerKind};
+use crate::server::{CacheCounts, Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
 use hugeleaf_ask::{QueryError, redis};
 
 /// Divisor for the room above the memory in use, if writes fail at the limit.

@@ -10,8 +10,8 @@ use hugeleaf_units::{Bytes, parse_time};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use crate::server_kinds::{KINDS, kind_named};
 use crate::server::ServerKind;
+use crate::server_kinds::{KINDS, kind_named};
 use hugeleaf_units::deserialize::{checked, time};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

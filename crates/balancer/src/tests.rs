@@ -7,11 +7,11 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
 use crate::component::WorkerReport;
-use crate::controller::{ResizeCommand, Controller, StepOutput, HostState};
-use crate::server_kinds::{KINDS, kind_named};
+use crate::controller::{Controller, HostState, ResizeCommand, StepOutput};
 use crate::process::ProcessSeen;
 use crate::rules::{BalanceAction, BalancedServer, PagePreference, Target};
-use crate::server::{CacheCounts, ServerState, Observer, Server};
+use crate::server::{CacheCounts, Observer, Server, ServerState};
+use crate::server_kinds::{KINDS, kind_named};
 use crate::worker::{ServerAccess, Worker};
 use hugeleaf_ask::QueryError;
 use hugeleaf_host::ProgramId;
@@ -700,7 +700,12 @@ fn a_limit_is_set_by_an_order_and_never_by_a_look() {
 fn a_server_that_hangs_holds_up_nobody() {
     let began = Instant::now();
     let hangs = Worker::run(ServerAccess::Server(Box::new(Hangs)), began, |_| None).unwrap();
-    let answers = Worker::run(ServerAccess::Server(Box::new(Answers(mib(1)))), began, |_| None).unwrap();
+    let answers = Worker::run(
+        ServerAccess::Server(Box::new(Answers(mib(1)))),
+        began,
+        |_| None,
+    )
+    .unwrap();
     for _ in 0..1000 {
         hangs.request_observation();
         hangs.resize(1, mib(2), true);

@@ -366,7 +366,10 @@ pub(super) unsafe fn fill<T>(
 /// # Safety
 /// `pointer` is NULL, or points to bytes that end in 0, which no code changes while the result
 /// lives.
-pub(super) unsafe fn text_of<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, CallFailure> {
+pub(super) unsafe fn text_of<'a>(
+    pointer: *const c_char,
+    name: &str,
+) -> Result<&'a str, CallFailure> {
     check_out(pointer, name)?;
     // SAFETY: by this function's contract.
     let text = unsafe { CStr::from_ptr(pointer) };

@@ -199,9 +199,10 @@ impl From<ElasticError> for CallFailure {
         use hl_status::*;
         let status = match &error {
             E::Memory(memory) => return CallFailure::from(MemoryError::clone(memory)),
-            E::NotHeld { .. } | E::Stale { .. } | E::DuplicateGranule { .. } | E::HeldByOther { .. } => {
-                HL_NOT_HELD
-            }
+            E::NotHeld { .. }
+            | E::Stale { .. }
+            | E::DuplicateGranule { .. }
+            | E::HeldByOther { .. } => HL_NOT_HELD,
             E::OverTarget { .. } => HL_OVER_TARGET,
             E::OverMemory { .. } => HL_TOO_LARGE,
             E::Full { .. } => HL_FULL,

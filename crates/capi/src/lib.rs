@@ -40,7 +40,7 @@ pub use sqlite::*;
 use std::ffi::{c_char, c_void};
 
 use call::CallFailure;
-use hugeleaf::{Extent, NodePolicy, PageKind, Sharing, FallbackReason};
+use hugeleaf::{Extent, FallbackReason, NodePolicy, PageKind, Sharing};
 
 /// Kind of pages.
 #[repr(i32)]
@@ -204,7 +204,11 @@ const MOST_NODES: usize = 1 << 10;
 ///
 /// # Safety
 /// `nodes` is NULL, or points to `count` numbers.
-unsafe fn nodes_of(policy: u32, nodes: *const u32, count: usize) -> Result<NodePolicy, CallFailure> {
+unsafe fn nodes_of(
+    policy: u32,
+    nodes: *const u32,
+    count: usize,
+) -> Result<NodePolicy, CallFailure> {
     // SAFETY: by this function's contract.
     let list = unsafe { call::array(nodes, count, MOST_NODES, "nodes") }?.to_vec();
     let named = !list.is_empty();

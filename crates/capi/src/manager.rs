@@ -410,8 +410,9 @@ pub extern "C" fn hl_ghost_benefit(
 ) -> hl_status {
     answer(error, benefit, "benefit", || {
         let ghost = call::given(ghost, "ghost")?;
-        let elapsed = Duration::try_from_secs_f64(elapsed_seconds)
-            .map_err(|e| CallFailure::invalid(format!("elapsed_seconds: {e}"), "seconds, 0 or more"))?;
+        let elapsed = Duration::try_from_secs_f64(elapsed_seconds).map_err(|e| {
+            CallFailure::invalid(format!("elapsed_seconds: {e}"), "seconds, 0 or more")
+        })?;
         if !(seconds_per_miss.is_finite() && seconds_per_miss >= 0.0) {
             let what = format!("seconds_per_miss is {seconds_per_miss}");
             return Err(CallFailure::invalid(what, "seconds, 0 or more"));

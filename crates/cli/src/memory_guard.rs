@@ -148,6 +148,11 @@ mod tests {
                 .message
                 .contains("3M of 512M is left in cgroup /db")
         );
-        assert!(refused.lines.remedy.ends_with("/sys/fs/cgroup/db/memory.max"));
+        assert!(
+            refused
+                .lines
+                .remedy
+                .ends_with("/sys/fs/cgroup/db/memory.max")
+        );
     }
 }

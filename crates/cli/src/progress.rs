@@ -236,7 +236,9 @@ impl BarState {
             _ if of == 0 => None,
             BarLayout::Bytes => Some(format!("{} of {}", Bytes(done), Bytes(of))),
             BarLayout::Seconds => Some(format!("{done} of {of} s")),
-            BarLayout::Percent | BarLayout::Step => Some(format!("{} %", done.saturating_mul(100) / of)),
+            BarLayout::Percent | BarLayout::Step => {
+                Some(format!("{} %", done.saturating_mul(100) / of))
+            }
             BarLayout::Pairs | BarLayout::Spinner => None,
         };
         let left = match self.layout {

@@ -16,7 +16,7 @@ use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::mariadb::{self, MariaDb};
 use hugeleaf_testkit::redis_server::{self, Redis};
-use hugeleaf_testkit::server::{ServerAccount, Server, as_account, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_testkit::{facts, find_program, left_to_all};
 use hugeleaf_units::Bytes;

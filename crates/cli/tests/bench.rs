@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{
-    ChildGuard, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, run, samples, stderr,
-    stdout, wait_until,
+    ChildGuard, good, has_pool_in_use, hugeleaf, not_run, of_arm, refused, rows, run, samples,
+    stderr, stdout, wait_until,
 };
 use crate::signals::catches;
 use hugeleaf_host::{Host, Root, read_host};

@@ -7,7 +7,8 @@ pub use hugeleaf_testkit::facts::children as children_of;
 pub use hugeleaf_testkit::host::{has_pool_in_use, has_surplus_pages};
 pub use hugeleaf_testkit::process::{holder, works, zombie};
 pub use hugeleaf_testkit::{
-    CommandOutput, NOBODY, ChildGuard, files_below, is_root, not_run, repository, until as wait_until,
+    ChildGuard, CommandOutput, NOBODY, files_below, is_root, not_run, repository,
+    until as wait_until,
 };
 
 /// The program under test.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{HUGELEAF, ChildGuard, good, hugeleaf, not_run};
+use crate::common::{ChildGuard, HUGELEAF, good, hugeleaf, not_run};
 use hugeleaf_testkit::until;
 
 const NAME: &str = "oom_score_adj";

@@ -10,12 +10,12 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_mover::{
-    DemoteOptions, BytesByReason, Percent, PreconditionError, PromoteOptions, demote, promote,
+    BytesByReason, DemoteOptions, Percent, PreconditionError, PromoteOptions, demote, promote,
 };
 use hugeleaf_sys::{Kernel, effective_uid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
-use hugeleaf_workload::{Oltp, ChildCommand, WorkloadSettings};
+use hugeleaf_workload::{ChildCommand, Oltp, WorkloadSettings};
 
 const CACHE: Bytes = Bytes::from_mib(64);
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_testkit::host::{self, SharedHost};
 
-use crate::common::{NOBODY, ChildGuard, hugeleaf, is_root, not_run};
+use crate::common::{ChildGuard, NOBODY, hugeleaf, is_root, not_run};
 
 /// Time limit on any machine, however slow; a longer run means that the command hangs.
 const HANGS: Duration = Duration::from_secs(120);

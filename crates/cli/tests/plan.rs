@@ -13,7 +13,9 @@ use crate::common::{
 };
 use hugeleaf_host::demand::{Demand, Mappings, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
-use hugeleaf_plan::{PlanFacts, CurrentHost, Plan, PlanOptions, check, build_plan, parse, steps, write};
+use hugeleaf_plan::{
+    CurrentHost, Plan, PlanFacts, PlanOptions, build_plan, check, parse, steps, write,
+};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host;
 use hugeleaf_units::{Bytes, PageKind};

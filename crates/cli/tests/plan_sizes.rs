@@ -12,7 +12,7 @@ use hugeleaf_plan::{Plan, parse};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, ExclusiveHost};
 use hugeleaf_testkit::jvm::{self, Jvm};
-use hugeleaf_testkit::server::{ServerAccount, Server, as_account, folder_for, prepare};
+use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for, prepare};
 use hugeleaf_testkit::{left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{
-    NOBODY, ChildGuard, good, hugeleaf, is_root, not_run, public_copy, refused, repository, stderr,
+    ChildGuard, NOBODY, good, hugeleaf, is_root, not_run, public_copy, refused, repository, stderr,
     stdout, wait_until, works,
 };
 use rustix::process::{Pid, Signal, kill_process};

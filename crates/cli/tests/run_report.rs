@@ -7,7 +7,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{ChildGuard, good, hugeleaf, not_run, refused, repository, run, stderr, stdout};
+use crate::common::{
+    ChildGuard, good, hugeleaf, not_run, refused, repository, run, stderr, stdout,
+};
 use hugeleaf_host::process::parse_run_settings;
 use serde_json::Value;
 use tempfile::TempDir;

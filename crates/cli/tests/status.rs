@@ -214,7 +214,11 @@ fn each_file_that_cannot_be_read_is_said_and_nothing_panics() {
             facts.owners = read_owners(&root).known().cloned().unwrap_or_default();
             facts.memory_limits = limits::all_memory(&root);
             let found = findings(&facts);
-            assert!(!status(&facts, &found).text(TextOptions::plain(100)).is_empty());
+            assert!(
+                !status(&facts, &found)
+                    .text(TextOptions::plain(100))
+                    .is_empty()
+            );
             let json = status_json(&facts, &found);
             let answer: Value = serde_json::from_str(&json).unwrap();
             if !may_be_missed(&folder, &name) && name != "proc" {

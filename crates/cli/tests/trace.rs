@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::signals::ended;
-use hugeleaf_trace::model::{TraceEnd, SourceState};
+use hugeleaf_trace::model::{SourceState, TraceEnd};
 use hugeleaf_trace::read_trace;
 use rustix::process::Signal;
 

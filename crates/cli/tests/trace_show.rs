@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::common::{good, refused, repository, run, stderr, stdout};
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
-    Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread, LockTotals, CpuMode,
-    TracedProcess, StackSample, EventSource, Stack, Symbol, TracedHost, TracedTarget,
+    CpuMode, EventSource, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread,
+    LockTotals, Stack, StackSample, Symbol, TracedHost, TracedProcess, TracedTarget,
 };
 use hugeleaf_trace::write_trace;
 use serde_json::Value;
@@ -54,7 +54,10 @@ fn made() -> Trace {
         intervals: vec![interval(0.0), interval(1.0)],
         symbols: vec![symbol("mlock_pte_range", true), symbol("checksum", false)],
         stacks: vec![Stack { frames: vec![0, 1] }, Stack { frames: vec![1] }],
-        samples: vec![sample(CpuMode::Kernel, 0, 300), sample(CpuMode::User, 1, 100)],
+        samples: vec![
+            sample(CpuMode::Kernel, 0, 300),
+            sample(CpuMode::User, 1, 100),
+        ],
         locks: vec![lock()],
         ..Trace::default()
     }

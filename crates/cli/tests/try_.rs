@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::common::{
-    NOBODY, ChildGuard, is_root, not_run, program, public_copy, refused, run, stderr, stdout,
+    ChildGuard, NOBODY, is_root, not_run, program, public_copy, refused, run, stderr, stdout,
     wait_until, works,
 };
 

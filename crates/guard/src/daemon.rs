@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_mover::{Memory, BytesByReason, Progress, Stalls};
+use hugeleaf_mover::{BytesByReason, ProcessRanges, Progress, Stalls};
 use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
@@ -21,21 +21,21 @@ use crate::config::{Config, ConfigError};
 use crate::fault::fault;
 use crate::files::{Files, group_id};
 use crate::instance_lock::lock_instance;
-use crate::log::{LogEntry, Log};
+use crate::log::{Log, LogEntry};
+use crate::observation::{Now, Observation, ObservedTree};
 use crate::observer::Observer;
-use crate::scan_interval::Pace;
 use crate::policy::{
     Decision, Job, JobOutcome, Promoted, decide, forget, learn, pressure, proof_in_words,
 };
 use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolInputs, Resize};
-use crate::observation::{Now, Observation, ObservedTree};
-use crate::serve::{Listener, HttpRequest, Response, processor_without_answers, serve};
-use crate::state::{JobKind, Proof, Remembered, GuardState};
-use crate::state_store::StateFile;
-use crate::status::{self, Cost, MoveStatus, SCHEMA, GuardStatus};
-use crate::textfile::Textfile;
 use crate::run_job::{Tools, work};
+use crate::scan_interval::ScanInterval;
+use crate::serve::{HttpRequest, Listener, Response, processor_without_answers, serve};
+use crate::state::{GuardState, JobKind, Proof, Remembered};
+use crate::state_store::StateFile;
+use crate::status::{self, Cost, GuardStatus, MoveStatus, SCHEMA};
+use crate::textfile::Textfile;
 use hugeleaf_balancer::LogEvent;
 use hugeleaf_host::ProgramId;
 use hugeleaf_units::panic::{FAULT, caught};
@@ -123,7 +123,7 @@ enum DaemonEvent {
 
 struct Intention {
     decision: Decision,
-    memory: Vec<Memory>,
+    memory: Vec<ProcessRanges>,
     one_way: Option<BytesByReason>,
 }
 
@@ -156,7 +156,7 @@ pub struct Guard<'a> {
     pools: PoolWatch<'a>,
     balancing: Balancing,
     checked: Option<String>,
-    pace: Pace,
+    pace: ScanInterval,
     shared: Arc<SharedStatus>,
     serving: BTreeMap<&'static str, Serving>,
     tried: BTreeMap<&'static str, Instant>,
@@ -242,7 +242,7 @@ impl<'a> Guard<'a> {
             config,
             state,
             state_file,
-            pace: Pace::default(),
+            pace: ScanInterval::default(),
             shared: Arc::default(),
             serving: BTreeMap::new(),
             tried: BTreeMap::new(),
@@ -556,7 +556,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Records memory about to be promoted in the state. Memory that cannot be demoted is also reported in the log
+    /// Records memory about to be promoted in the state. ProcessRanges that cannot be demoted is also reported in the log
     /// and the status.
     fn intends(&mut self, intention: Intention, views: &dyn Views) {
         let decision = &intention.decision;
@@ -1012,7 +1012,12 @@ fn take_lock(places: &Places) -> Result<HostLock, Failure> {
     })
 }
 
-fn answer(request: HttpRequest<'_>, shared: &SharedStatus, orders: &ControlSender, views: &dyn Views) -> Response {
+fn answer(
+    request: HttpRequest<'_>,
+    shared: &SharedStatus,
+    orders: &ControlSender,
+    views: &dyn Views,
+) -> Response {
     let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
     if request.method == "POST" {
         let order = match request.path {

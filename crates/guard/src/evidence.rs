@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use hugeleaf_proof::Verdict;
 use hugeleaf_proof::effective_sample::{self, PairLogs};
-use hugeleaf_proof::sustained::{self, Holds};
 use hugeleaf_proof::stats::{self, Better, LogInterval, StatisticalTest};
 use hugeleaf_proof::stopping_rule::StoppingRule;
+use hugeleaf_proof::sustained::{self, Holds};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Keep;

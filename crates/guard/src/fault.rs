@@ -16,7 +16,7 @@ mod tests {
     use hugeleaf_host::{Root, read_host};
     use hugeleaf_sys::Kernel;
 
-    use crate::{Files, Guard, GuardError, Places, GuardStatus, Views};
+    use crate::{Files, Guard, GuardError, GuardStatus, Places, Views};
 
     struct Faulty;
 

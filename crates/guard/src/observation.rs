@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugeleaf_host::ProgramId;
-use hugeleaf_mover::Memory;
+use hugeleaf_mover::ProcessRanges;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct ObservedTree {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Detail {
-    /// Memory on pages smaller than a huge page; memory shared by its processes counts once.
+    /// ProcessRanges on pages smaller than a huge page; memory shared by its processes counts once.
     pub small: Bytes,
     pub large: Bytes,
     pub page_tables: Bytes,
@@ -42,14 +42,14 @@ pub struct Detail {
     pub thp_disabled: bool,
     /// True if a running process forked it recently and keeps writing: a save.
     pub saving: bool,
-    /// Memory left below its cgroup's limit; `None` without a limit.
+    /// ProcessRanges left below its cgroup's limit; `None` without a limit.
     pub room: Option<Bytes>,
     pub file: Option<FileId>,
     /// Bytes of base-page memory touched per second, if sampled.
     pub touched: Option<f64>,
-    /// Memory that the guard promoted and that is still mapped; `None` if it promoted none.
+    /// ProcessRanges that the guard promoted and that is still mapped; `None` if it promoted none.
     #[serde(skip)]
-    pub moved: Option<Vec<Memory>>,
+    pub moved: Option<Vec<ProcessRanges>>,
     pub unreadable: Option<String>,
 }
 

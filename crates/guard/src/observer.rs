@@ -8,18 +8,18 @@ use hugeleaf_host::demand::read_user;
 use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};
 use hugeleaf_host::system::{available, meminfo, read_pools};
-use hugeleaf_host::watch::{TreeMemory, ForkTree, ProcessScanner, since_boot, walk_pages};
+use hugeleaf_host::watch::{ForkTree, ProcessScanner, TreeMemory, since_boot, walk_pages};
 use hugeleaf_host::{Fact, Host, Pool, ProcessError, ReadError, Root};
 use hugeleaf_mover::pressure::floor_of;
-use hugeleaf_mover::{Memory, ProcessIdentity};
+use hugeleaf_mover::{ProcessIdentity, ProcessRanges};
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Pages, Range};
 use jiff::Zoned;
 
 use crate::config::{Action, Config};
-use crate::policy::needs_detail;
 use crate::observation::{Detail, FileId, HostSnapshot, Now, Observation, ObservedTree, pod_of};
+use crate::policy::needs_detail;
 use crate::state::GuardState;
 use crate::status::{HostStatus, PoolStatus};
 use hugeleaf_host::ProgramId;
@@ -30,7 +30,7 @@ pub struct Observer<'a> {
     host: &'a Host,
     watch: ProcessScanner,
     users: BTreeMap<u32, Option<String>>,
-    before: Option<Pressure>,
+    before: Option<PressureCounters>,
     shares: Shares,
     counts: bool,
     unable: Option<String>,
@@ -38,7 +38,7 @@ pub struct Observer<'a> {
 
 /// Counters of the host that only rise.
 #[derive(Debug, Clone, Copy)]
-struct Pressure {
+struct PressureCounters {
     at: Duration,
     memory: Option<Duration>,
     processors: Option<Duration>,
@@ -46,7 +46,7 @@ struct Pressure {
     scanned: Option<u64>,
 }
 
-/// Rates between two readings of [`Pressure`]; `None` before the second.
+/// Rates between two readings of [`PressureCounters`]; `None` before the second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Shares {
     /// Share of time in which some task stalled for memory.
@@ -57,7 +57,7 @@ struct Shares {
 }
 
 impl Shares {
-    fn between(before: Option<&Pressure>, now: &Pressure) -> Shares {
+    fn between(before: Option<&PressureCounters>, now: &PressureCounters) -> Shares {
         let Some(before) = before else {
             return Shares::default();
         };
@@ -212,7 +212,7 @@ impl<'a> Observer<'a> {
     }
 
     fn host_seen(&mut self, at: Duration) -> HostSnapshot {
-        let now = Pressure {
+        let now = PressureCounters {
             at,
             memory: read_stalled(self.root, Resource::Memory).get(),
             processors: read_stalled(self.root, Resource::Processors).get(),
@@ -264,7 +264,7 @@ fn closer_of(holding: TreeMemory) -> Detail {
 
 /// Returns the parts of this memory that are still mapped. Ranges of a process that ended, or that executed another
 /// program, are dropped. Ranges about which nothing can be read are kept.
-fn still_mapped(root: &Root, memory: &[Memory]) -> Vec<Memory> {
+fn still_mapped(root: &Root, memory: &[ProcessRanges]) -> Vec<ProcessRanges> {
     let live = memory
         .iter()
         .filter(|memory| match ProcessIdentity::of(root, memory.who.pid) {
@@ -283,7 +283,7 @@ fn still_mapped(root: &Root, memory: &[Memory]) -> Vec<Memory> {
             mapped.collect::<Vec<Range>>()
         });
         let ranges: Vec<Range> = parts.collect();
-        (!ranges.is_empty()).then_some(Memory {
+        (!ranges.is_empty()).then_some(ProcessRanges {
             who: memory.who,
             ranges,
         })
@@ -346,12 +346,12 @@ mod tests {
         let mapped = Range::new(start, start + held.len() as u64).unwrap();
         // No program can map the lowest page (vm.mmap_min_addr).
         let unmapped = Range::new(1, 2).unwrap();
-        let memory = [Memory {
+        let memory = [ProcessRanges {
             who: ProcessIdentity::of(&root, pid).unwrap(),
             ranges: vec![unmapped, mapped],
         }];
         let left = still_mapped(&root, &memory);
-        let sum = |memory: &[Memory]| -> Bytes {
+        let sum = |memory: &[ProcessRanges]| -> Bytes {
             let ranges = memory.iter().flat_map(|memory| &memory.ranges);
             ranges.map(|range| range.len()).sum()
         };

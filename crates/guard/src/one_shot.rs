@@ -12,15 +12,15 @@ use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::observation::{Now, Observation};
 use crate::observer::Observer;
 use crate::policy::{Decision, JobOutcome, Promoted, decide, learn, passed_over, pressure};
 use crate::pool_watch::PoolWatch;
 use crate::pools::{PoolInputs, outlook};
-use crate::observation::{Now, Observation};
-use crate::state::GuardState;
-use crate::status::{ProgramStatus, SCHEMA, GuardStatus, programs};
-use crate::tree_state::TreeState;
 use crate::run_job::{Tools, work};
+use crate::state::GuardState;
+use crate::status::{GuardStatus, ProgramStatus, SCHEMA, programs};
+use crate::tree_state::TreeState;
 
 /// Time between the two scans that measure processor usage.
 const APART: Duration = Duration::from_secs(1);
@@ -207,7 +207,11 @@ fn standings(
     all
 }
 
-fn counts(config: &Config, state: &GuardState, seen: &Observation) -> BTreeMap<&'static str, usize> {
+fn counts(
+    config: &Config,
+    state: &GuardState,
+    seen: &Observation,
+) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     let others = seen
         .programs

@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use hugeleaf_mover::{Memory, Pace, Percent, pacer};
-use hugeleaf_proof::sustained::{self, Holds};
+use hugeleaf_mover::{Pace, Percent, ProcessRanges, pacer};
 use hugeleaf_proof::stats::{Better, LogInterval};
+use hugeleaf_proof::sustained::{self, Holds};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_units::panic::{FAULT, caught};
@@ -17,10 +17,10 @@ use hugeleaf_units::panic::{FAULT, caught};
 use crate::config::{Action, Config};
 use crate::evidence::{Evidence, Tested};
 use crate::limits::Prove;
-use crate::rule::{Rule, rule_of};
 use crate::observation::{HostSnapshot, Now, Observation, ObservedTree};
-use crate::state::{JobKind, PromotedMemory, Proof, Remembered, GuardState, Test, Track};
-use crate::tree_state::{TreeStatus, TreeState, WhyNot};
+use crate::rule::{Rule, rule_of};
+use crate::state::{GuardState, JobKind, PromotedMemory, Proof, Remembered, Test, Track};
+use crate::tree_state::{TreeState, TreeStatus, WhyNot};
 use hugeleaf_host::ProgramId;
 
 /// Change of resident memory, or a hundredth of it, that triggers a detailed scan.
@@ -91,7 +91,7 @@ pub enum Job {
     },
     Demote {
         pace: Pace,
-        memory: Vec<Memory>,
+        memory: Vec<ProcessRanges>,
     },
     Test {
         /// The metric, as in `prove --metric`.
@@ -146,8 +146,8 @@ pub struct Promoted {
     pub asked: Bytes,
     pub done: Bytes,
     pub grown: Bytes,
-    /// Memory that the promotion put on huge pages.
-    pub memory: Vec<Memory>,
+    /// ProcessRanges that the promotion put on huge pages.
+    pub memory: Vec<ProcessRanges>,
     pub fragmented: bool,
     pub short: bool,
 }
@@ -225,7 +225,12 @@ pub fn group_of(seen: &ObservedTree) -> String {
 }
 
 /// Decides the work to do now. Each process tree that a rule does not skip gets a [`Standing`].
-pub fn decide(config: &Config, state: &mut GuardState, seen: &Observation, now: Now) -> Vec<Decision> {
+pub fn decide(
+    config: &Config,
+    state: &mut GuardState,
+    seen: &Observation,
+    now: Now,
+) -> Vec<Decision> {
     apply_scan(config, state, seen, now);
     if seen.host.is_short {
         state.short_until = now.since_boot + SHORT;
@@ -364,7 +369,13 @@ fn stand(state: &mut GuardState, program: &ObservedTree, standing: TreeStatus) {
     }
 }
 
-fn judge(rule: &Rule, state: &mut GuardState, seen: &ObservedTree, host: &HostSnapshot, now: Now) -> TreeDecision {
+fn judge(
+    rule: &Rule,
+    state: &mut GuardState,
+    seen: &ObservedTree,
+    host: &HostSnapshot,
+    now: Now,
+) -> TreeDecision {
     let no = |why: WhyNot| TreeDecision::PlaceState(TreeStatus::not(&why, &rule.label));
     if let Some(why) = never(rule, seen) {
         return no(why);
@@ -490,7 +501,13 @@ fn already_huge(track: &Track, rule: &Rule) -> TreeStatus {
 }
 
 /// Judges a promoted process tree: new base-page memory is promoted too, and a test runs when due.
-fn kept(rule: &Rule, seen: &ObservedTree, track: &mut Track, host: &HostSnapshot, now: Now) -> TreeDecision {
+fn kept(
+    rule: &Rule,
+    seen: &ObservedTree,
+    track: &mut Track,
+    host: &HostSnapshot,
+    now: Now,
+) -> TreeDecision {
     let held = track.closer.held();
     let enough = Bytes(host.huge.get() * GROWN_PAGES).max(Bytes(held.get() / 100));
     let small = track.closer.small;
@@ -534,7 +551,13 @@ pub fn proof_in_words(proof: &Proof) -> String {
     }
 }
 
-fn test_due(rule: &Rule, seen: &ObservedTree, track: &Track, host: &HostSnapshot, now: Now) -> Option<String> {
+fn test_due(
+    rule: &Rule,
+    seen: &ObservedTree,
+    track: &Track,
+    host: &HostSnapshot,
+    now: Now,
+) -> Option<String> {
     let prove = rule.prove?;
     metric_of(rule, seen, host)?;
     let moved = track.moved.as_ref()?;
@@ -650,7 +673,12 @@ fn others(config: &Config, rule: &Rule, state: &GuardState, next: JobKind) -> Op
     is_full.then_some(WhyNot::Full)
 }
 
-pub fn pressure(config: &Config, state: &GuardState, host: &HostSnapshot, at: Duration) -> Option<WhyNot> {
+pub fn pressure(
+    config: &Config,
+    state: &GuardState,
+    host: &HostSnapshot,
+    at: Duration,
+) -> Option<WhyNot> {
     if host.is_short || at < state.short_until {
         return Some(WhyNot::LowMemory);
     }
@@ -745,7 +773,11 @@ fn longest_test(held: Bytes, pace: Pace, interval: Duration, session: SessionPla
     READINGS + Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-fn remembered<'a>(state: &'a GuardState, seen: &ObservedTree, host: &HostSnapshot) -> Option<&'a Remembered> {
+fn remembered<'a>(
+    state: &'a GuardState,
+    seen: &ObservedTree,
+    host: &HostSnapshot,
+) -> Option<&'a Remembered> {
     let closer = &state.tracks.get(&seen.id)?.closer;
     let group = group_of(seen);
     let mut all = state.remembered.iter().rev();
@@ -840,7 +872,7 @@ fn promoted(state: &mut GuardState, seen: &ObservedTree, came: &Promoted, now: N
     moved.at = at;
     moved.bytes += came.done;
     moved.grown += came.grown;
-    // Memory that appeared on base pages meanwhile does not count as remaining, so the next scan finds it.
+    // ProcessRanges that appeared on base pages meanwhile does not count as remaining, so the next scan finds it.
     moved.left = Some(track.closer.small - came.done);
     for memory in came
         .memory
@@ -866,7 +898,7 @@ fn promoted(state: &mut GuardState, seen: &ObservedTree, came: &Promoted, now: N
     }
 }
 
-/// Adds a session to a test. Once complete, stores the verdict of all tests and returns the follow-up work. Memory is demoted
+/// Adds a session to a test. Once complete, stores the verdict of all tests and returns the follow-up work. ProcessRanges is demoted
 /// only after a hold, because pairs of short intervals miss effects that need time.
 fn tested(
     rule: &Rule,

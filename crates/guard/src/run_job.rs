@@ -6,15 +6,15 @@ use std::time::Duration;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
     DemoteOptions, MAX_LOCK_TIME, Outcome, PreconditionError, ProcessOutcome, Progress,
-    PromoteOptions, Reason, Stalls, StoppedBy, WatchOptions, demote, promote, measure_touch_rate,
+    PromoteOptions, Reason, Stalls, StoppedBy, WatchOptions, demote, measure_touch_rate, promote,
 };
 use hugeleaf_proof::{
-    Circumstances, Design, ExperimentEnd, LiveSubject, MetricSpec, ProveError, StoppingRule, ExperimentSettings, Subject,
-    SubjectError,
+    Circumstances, Design, ExperimentEnd, ExperimentSettings, LiveSubject, MetricSpec, ProveError,
+    StoppingRule, Subject, SubjectError,
 };
 use hugeleaf_sys::{Kernel, Pid};
 
-use crate::policy::{Decision, Job, JobOutcome, Promoted, TestSession, SessionPlan};
+use crate::policy::{Decision, Job, JobOutcome, Promoted, SessionPlan, TestSession};
 
 #[derive(Clone, Copy)]
 pub struct Tools<'a> {

@@ -12,13 +12,13 @@ const QUIET_AFTER: u32 = 12;
 const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Pace {
+pub struct ScanInterval {
     /// Processor time of a scan: a moving average with weight 1/4 for the newest.
     cost: Option<Duration>,
     quiet: u32,
 }
 
-impl Pace {
+impl ScanInterval {
     /// Returns the wait before the next scan: `every`, longer while nothing changes, and long enough to keep
     /// scans within `budget`. `cost` is the scan's processor time; `None` if concurrent work hides it. `changed`
     /// is true if the scan caused work.
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn what_looks_cost_stays_within_the_budget() {
-        let mut pace = Pace::default();
+        let mut pace = ScanInterval::default();
         assert_eq!(pace.next(EVERY, ONE, millis(20), true), EVERY);
         // A cost of 200 ms at 1 % means one scan per 20 s.
         for _ in 0..40 {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn quiet_hosts_are_looked_at_less_often() {
-        let mut pace = Pace::default();
+        let mut pace = ScanInterval::default();
         let waits: Vec<u64> = (0..40)
             .map(|_| pace.next(EVERY, ONE, None, false).as_secs())
             .collect();

@@ -239,7 +239,11 @@ pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(HttpRequest
     }
 }
 
-fn serve_until(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(HttpRequest<'_>) -> Response) {
+fn serve_until(
+    listener: &Listener,
+    stop: &AtomicBool,
+    answer: &dyn Fn(HttpRequest<'_>) -> Response,
+) {
     // The standard library's backlog is so short that a flood would make the kernel drop other connections.
     let _ = rustix::net::listen(listener.fd(), BACKLOG);
     let mut serving = Serving {

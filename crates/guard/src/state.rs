@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hugeleaf_mover::{Memory, Stalls};
+use hugeleaf_mover::{ProcessRanges, Stalls};
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Evidence, Proven};
-use crate::pools::PoolsState;
 use crate::observation::{Detail, FileId};
+use crate::pools::PoolsState;
 use crate::tree_state::TreeStatus;
 use hugeleaf_host::ProgramId;
 
@@ -47,7 +47,7 @@ pub struct Track {
     pub job: Option<JobKind>,
     /// Journal of a running promotion: the memory to promote, written before its first call.
     #[serde(default)]
-    pub intended: Vec<Memory>,
+    pub intended: Vec<ProcessRanges>,
     pub moved: Option<PromotedMemory>,
     pub back_off: BackOff,
     /// Time since when its promotion waits for less processor pressure.
@@ -125,12 +125,12 @@ pub struct PromotedMemory {
     pub again: Option<Duration>,
     /// Promoted memory by process; only this is demoted. A detailed scan removes memory that is no longer mapped.
     #[serde(default)]
-    pub memory: Vec<Memory>,
+    pub memory: Vec<ProcessRanges>,
 }
 
 impl PromotedMemory {
     /// Adds memory, and merges neighbours.
-    pub fn add(&mut self, more: &Memory) {
+    pub fn add(&mut self, more: &ProcessRanges) {
         let Some(known) = self.memory.iter_mut().find(|known| known.who == more.who) else {
             return self.memory.push(more.clone());
         };
@@ -149,12 +149,12 @@ impl PromotedMemory {
     }
 
     /// Applies a scan that succeeded: the promoted memory that is still mapped, if known, and the amounts by page size.
-    pub fn seen(&mut self, memory: Option<Vec<Memory>>, closer: &Detail) {
+    pub fn seen(&mut self, memory: Option<Vec<ProcessRanges>>, closer: &Detail) {
         if let Some(memory) = memory {
             self.memory = memory;
             self.bytes = self.bytes.min(self.mapped()).min(closer.large);
         }
-        // Memory that was freed no longer counts as remaining.
+        // ProcessRanges that was freed no longer counts as remaining.
         self.left = self.left.map(|left| left.min(closer.small));
     }
 
@@ -164,7 +164,7 @@ impl PromotedMemory {
     }
 
     /// Adds the plan of a promotion without a result.
-    fn add_intended(&mut self, intended: &[Memory], now: Duration) {
+    fn add_intended(&mut self, intended: &[ProcessRanges], now: Duration) {
         self.at = now;
         intended.iter().for_each(|memory| self.add(memory));
         self.bytes = self.mapped();
@@ -370,9 +370,9 @@ mod tests {
         assert!(!back_off.waits(now));
     }
 
-    fn memory(who: u32, ranges: &[(u64, u64)]) -> Memory {
+    fn memory(who: u32, ranges: &[(u64, u64)]) -> ProcessRanges {
         let ranges = ranges.iter().map(|(a, b)| Range::new(*a, *b).unwrap());
-        Memory {
+        ProcessRanges {
             who: crate::tests::who(who),
             ranges: ranges.collect(),
         }

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::state::{JobKind, Track};
     use hugeleaf_host::ProgramId;
-    use hugeleaf_mover::{Memory, ProcessIdentity};
+    use hugeleaf_mover::{ProcessIdentity, ProcessRanges};
     use hugeleaf_units::{Bytes, Range};
 
     fn host(boot: &str) -> (tempfile::TempDir, Root) {
@@ -164,7 +164,7 @@ mod tests {
         let path = dir.path().join("state.json");
         let (mut file, ..) = StateFile::open(&root, &path);
         let mut state = state();
-        let memory = Memory {
+        let memory = ProcessRanges {
             who: ProcessIdentity::default(),
             ranges: vec![Range::new(0, 1 << 30).unwrap()],
         };

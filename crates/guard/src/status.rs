@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Action, Config};
 use crate::log::LogEntry;
+use crate::observation::Observation;
 use crate::policy::proof_in_words;
 use crate::pools::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
-use crate::observation::Observation;
-use crate::state::{PromotionCounts, CoverageAt, Proof, Remembered, GuardState, Track};
-use crate::tree_state::{TreeStatus, TreeState};
+use crate::state::{CoverageAt, GuardState, PromotionCounts, Proof, Remembered, Track};
+use crate::tree_state::{TreeState, TreeStatus};
 use hugeleaf_balancer::BalanceStatus;
 
 /// Version of the answer of `guard status --json`. Schema 1 had other names, which are still read.

@@ -6,14 +6,14 @@
 
 pub mod account;
 mod jvm;
-mod source_kind;
 mod mariadb;
-mod resident;
 mod postgres;
 mod postgres_files;
 mod query;
+mod resident;
 mod running;
 mod source;
+mod source_kind;
 mod synthetic;
 pub mod sysv;
 
@@ -27,11 +27,11 @@ use crate::fact::Fact;
 use crate::model::{PageUsage, ProcessLimits};
 
 pub use account::read_user;
-pub use jvm::{Region as JavaRegion, JvmSizes as JavaSizes, parse_sizes as parse_java_sizes};
-pub use source_kind::{FlagArity, SourceKind};
+pub use jvm::{JvmSizes as JavaSizes, Region as JavaRegion, parse_sizes as parse_java_sizes};
 pub use mariadb::parse_options as parse_mariadb_options;
 pub use postgres_files::setting_in as parse_postgres_setting;
-pub use source::{SOURCES, Services, DemandSource, read_services, read_source};
+pub use source::{DemandSource, SOURCES, Services, read_services, read_source};
+pub use source_kind::{FlagArity, SourceKind};
 
 /// A program, or several that belong together, with memory that could be on huge pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -93,7 +93,10 @@ pub struct HugePageSetting {
 impl HugePageSetting {
     fn new(how: Requirement, said: impl Into<String>) -> HugePageSetting {
         let said = said.into();
-        HugePageSetting { requirement: how, text: said }
+        HugePageSetting {
+            requirement: how,
+            text: said,
+        }
     }
 }
 

@@ -22,17 +22,17 @@
 
 #[cfg(feature = "full")]
 pub mod demand;
+#[cfg(feature = "full")]
+pub mod executable;
 pub mod fact;
 pub mod limits;
 pub mod model;
 mod parse;
 pub mod process;
-#[cfg(feature = "full")]
-pub mod executable;
 mod root;
+pub mod system;
 #[cfg(feature = "full")]
 mod target;
-pub mod system;
 #[cfg(test)]
 mod testing;
 #[cfg(feature = "full")]
@@ -43,25 +43,25 @@ pub mod watch;
 
 pub use fact::{Fact, ReadError};
 pub use model::{
-    ThpAdvice, MappingRequest, Available, Buddy, Cgroup, Compaction, FreeBlocks, PageUsage, Host, HugetlbLimit,
-    Khugepaged, Leftover, LeftoverKind, HugetlbAccounting, Limits, Memory, MemoryLimit, Owner, PageSizeInfo,
-    Pool, Process, ProcessKind, ProcessLimits, Role, RunPageKind, RunPolicy, RunRole, RunSettings,
-    Segment, SharedObject, Sysctl, Thp, ThpOrder, ThpUse, VmFlags, pool_file, size_folder,
-    thp_file, thp_is_on,
+    Available, Buddy, Cgroup, Compaction, FreeBlocks, Host, HugetlbAccounting, HugetlbLimit,
+    Khugepaged, Leftover, LeftoverKind, Limits, MappingRequest, Memory, MemoryLimit, Owner,
+    PageSizeInfo, PageUsage, Pool, Process, ProcessKind, ProcessLimits, Role, RunPageKind,
+    RunPolicy, RunRole, RunSettings, Segment, SharedObject, Sysctl, Thp, ThpAdvice, ThpOrder,
+    ThpUse, VmFlags, pool_file, size_folder, thp_file, thp_is_on,
 };
 pub use parse::ParseError;
 // Page map types are part of the model. Crates that judge a snapshot then need no sys.
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
 pub use root::{Root, UserFiles};
 pub use system::{read_memory_facts, read_start_facts};
-pub use wants::{SettingRequirement, AcceptedValues};
+pub use wants::{AcceptedValues, SettingRequirement};
 #[cfg(feature = "full")]
 pub use {
-    process::{ProcessError, ReadDetail, read_all_processes, read_process},
     executable::{
         Elf, Format, Privilege, Program, ProgramError, find_program, has_hidden_sqlite, parse_elf,
     },
-    target::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
+    process::{ProcessError, ReadDetail, read_all_processes, read_process},
     system::{HostIdentity, identity, read_host, read_leftovers, read_owners},
+    target::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
     watch::ProgramId,
 };

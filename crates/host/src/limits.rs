@@ -6,10 +6,10 @@
 //! Its limits are at the mount itself, and the limits above it are not visible.
 
 pub(crate) mod cgroup_paths;
-#[cfg(feature = "full")]
-pub mod shared_limit;
 pub mod hugetlb;
 mod memory;
+#[cfg(feature = "full")]
+pub mod shared_limit;
 
 use std::fmt::Display;
 use std::path::Path;

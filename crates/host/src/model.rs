@@ -98,7 +98,9 @@ impl Host {
     pub fn thp_setting(&self, of: ThpUse) -> (String, &Fact<String>) {
         const ABSENT: &Fact<String> = &Fact::Absent;
         let thp = self.thp.known();
-        let own = self.full_thp().filter(|order| !order.own_setting(of).is_absent());
+        let own = self
+            .full_thp()
+            .filter(|order| !order.own_setting(of).is_absent());
         match thp.zip(own) {
             Some((thp, order)) => (order.effective_file(of), order.setting(thp, of)),
             None => (of.file(), thp.map_or(ABSENT, |thp| thp.global_setting(of))),
@@ -687,7 +689,11 @@ pub struct ProcessLimits {
 
 impl ProcessLimits {
     /// Returns the cgroup with the least room for pages of a size, and its limit.
-    pub fn tightest(&self, size: PageSize, of: HugetlbAccounting) -> Option<(&Cgroup, &HugetlbLimit)> {
+    pub fn tightest(
+        &self,
+        size: PageSize,
+        of: HugetlbAccounting,
+    ) -> Option<(&Cgroup, &HugetlbLimit)> {
         let all = self.hugetlb.iter();
         let all = all.flat_map(|group| group.hugetlb.iter().map(move |limit| (group, limit)));
         all.filter(|(_, limit)| limit.size == size && limit.room(of).is_some())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hugeleaf_sys::{
-    Errno, ConfinedFolder, Pid, Rights, list_at_most, open_regular, read_at_most, with_stall_limit,
+    ConfinedFolder, Errno, Pid, Rights, list_at_most, open_regular, read_at_most, with_stall_limit,
 };
 use hugeleaf_units::Bytes;
 
@@ -244,9 +244,8 @@ impl Root {
                 list_at_most(&self.path(relative), MOST_NAMES)
             }
             (true, false) => answered(&self.path(relative), |path| list_at_most(path, MOST_NAMES)),
-            (false, _) => {
-                ConfinedFolder::new(&self.dir, None).and_then(|inside| inside.list(relative, MOST_NAMES))
-            }
+            (false, _) => ConfinedFolder::new(&self.dir, None)
+                .and_then(|inside| inside.list(relative, MOST_NAMES)),
         };
         self.fact(relative, listed).map(sorted)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind, Range};
 
-use crate::model::{PageUsage, Host, Process, Segment, SharedObject};
+use crate::model::{Host, PageUsage, Process, Segment, SharedObject};
 
 /// Returns the memory of a host's processes by page size, each page once. Uses the kernel's own counters
 /// (`/proc/meminfo` and the pools), not the sum over processes.
@@ -56,8 +56,12 @@ pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<PageUsag
     let (mut in_each, mut counted_once, mut table) = (Vec::new(), Vec::new(), Vec::new());
     for object in shared {
         let views = processes.iter().filter_map(|p| table_in(object, p.pid));
-        let best =
-            views.max_by_key(|held| (PageUsage::total(held) - PageUsage::on_base(held), PageUsage::total(held)));
+        let best = views.max_by_key(|held| {
+            (
+                PageUsage::total(held) - PageUsage::on_base(held),
+                PageUsage::total(held),
+            )
+        });
         add_all(&mut counted_once, best.unwrap_or_default());
     }
     for process in processes {
@@ -258,7 +262,11 @@ impl SegmentView<'_> {
 fn shares(group: &[SegmentView<'_>], deepest: u64) -> Vec<Bytes> {
     let is_pool = group.iter().any(|v| v.segment.request.hugetlb.is_some());
     let common = match is_pool {
-        true => group.iter().map(SegmentView::shared).max().unwrap_or_default(),
+        true => group
+            .iter()
+            .map(SegmentView::shared)
+            .max()
+            .unwrap_or_default(),
         false => group.iter().map(|v| v.shared_part(deepest)).sum(),
     };
     let own: Bytes = group.iter().map(SegmentView::private).sum();

@@ -21,8 +21,8 @@ use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
 use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::root::Root;
-use crate::target::all_pids;
 use crate::system::counters::read_uptime;
+use crate::target::all_pids;
 use crate::totals::union_len;
 
 /// Number of scans after which a kernel thread is read again, because its id may have been reused.

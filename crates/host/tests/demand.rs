@@ -2,8 +2,8 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{
-    DemandError, PageSource, Requirement, Service, ServiceKind, Services, DemandSource, read_services,
-    read_source,
+    DemandError, DemandSource, PageSource, Requirement, Service, ServiceKind, Services,
+    read_services, read_source,
 };
 use hugeleaf_host::{Fact, Pid, Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
@@ -84,7 +84,10 @@ fn a_running_cluster_is_told_by_its_shared_mapping() {
     assert_eq!((user.name.as_deref(), user.uid), (Some("postgres"), 999));
     // The setting is missing, so its default applies.
     assert_eq!(
-        (service.huge_page_setting.requirement, service.huge_page_setting.text.as_str()),
+        (
+            service.huge_page_setting.requirement,
+            service.huge_page_setting.text.as_str()
+        ),
         (Requirement::IfAvailable, "")
     );
     let demand = &service.demands[0];

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::RunSettings;
 use hugeleaf_units::{Bytes, Failure, Ladder};
-use hugeleaf_verdict::run::{SANITIZER_OPTION, ResolvedPolicy};
+use hugeleaf_verdict::run::{ResolvedPolicy, SANITIZER_OPTION};
 
 use crate::library::Library;
 

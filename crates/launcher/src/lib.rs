@@ -8,8 +8,8 @@
 
 mod environment;
 mod library;
-mod tree;
 mod process_watch;
+mod tree;
 
 use std::path::PathBuf;
 

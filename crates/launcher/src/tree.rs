@@ -18,7 +18,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::{RoleState, Roles, judge_roles, sum_of};
 use hugeleaf_verdict::why::account;
 
-use crate::{WatchReport, ProcessPeak};
+use crate::{ProcessPeak, WatchReport};
 
 const LISTED: usize = 200;
 /// Maximum number of files that are searched for a SQLite.

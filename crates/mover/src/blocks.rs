@@ -9,15 +9,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hugeleaf_host::{PageUsage, Host, Process, Role, Segment};
+use hugeleaf_host::{Host, PageUsage, Process, Role, Segment};
 use hugeleaf_sys::{PageRun, PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
 use hugeleaf_verdict::growth::Holes;
 
-use crate::process_memory::{BlockLocation, HeldBeforeSplit};
 use crate::options::Percent;
 use crate::outcome::{BytesByReason, Reason};
+use crate::process_memory::{BlockLocation, HeldBeforeSplit};
 use crate::refusals::NoSplit;
 
 pub use crate::process_memory::ObjectId;
@@ -219,7 +219,8 @@ impl SharedWeight {
     }
 
     fn of_base(&self, tally: &Tally) -> Bytes {
-        tally.exclusive_base + SharedWeight::part(tally.on_base() - tally.exclusive_base, self.others)
+        tally.exclusive_base
+            + SharedWeight::part(tally.on_base() - tally.exclusive_base, self.others)
     }
 
     fn of_huge(&self, tally: &Tally) -> Bytes {
@@ -278,7 +279,12 @@ pub fn plan(processes: &[&Process], rules: &Rules<'_>) -> Vec<BlockPlan> {
         .collect()
 }
 
-fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &SharedBlocks) -> BlockPlan {
+fn plan_process(
+    index: usize,
+    process: &Process,
+    rules: &Rules<'_>,
+    shared: &SharedBlocks,
+) -> BlockPlan {
     let mut plan = BlockPlan::default();
     for segment in &process.segments {
         // Not the program's memory, or already on huge pages.
@@ -369,7 +375,11 @@ fn plan_slot(
         Err(reason) => {
             plan.leave_out(reason, tally.on_base(), share);
             let missing = match (block.kind, union) {
-                (MappingKind::Shared, Some(union)) if union.first != (place.index, range.start()) => None,
+                (MappingKind::Shared, Some(union))
+                    if union.first != (place.index, range.start()) =>
+                {
+                    None
+                }
                 (MappingKind::Shared, Some(union)) => Some(union.missing(rules)),
                 _ => Some(block.missing),
             };

@@ -9,13 +9,13 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::blocks;
 use crate::finish::{self, Outcome};
-use crate::process_memory::HeldBeforeSplit;
+use crate::job::{Context, Job, State, Work};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
 use crate::precondition::PreconditionError;
+use crate::process_memory::HeldBeforeSplit;
 use crate::split::{self, Splitter};
-use crate::job::{Context, Job, State, Work};
-use crate::{pacer, privilege, readback, job, zero_pages};
+use crate::{job, pacer, privilege, readback, zero_pages};
 
 /// Number of attempts on a huge page that stays whole although the kernel reported success. Another
 /// task held a reference to it at that moment.

@@ -4,11 +4,11 @@ use hugeleaf_units::{Bytes, PageSize};
 use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
-use crate::process_memory::HeldBeforeSplit;
+use crate::job::{Job, Work};
 use crate::outcome::{ProcessOutcome, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
+use crate::process_memory::HeldBeforeSplit;
 use crate::totals::{self, Totals};
-use crate::job::{Job, Work};
 use crate::{pacer, readback};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,7 +55,8 @@ impl Outcome {
         let totals = &self.totals;
         let ended = self.processes.iter().any(|p| p.ended.is_some());
         let missed = self.skipped.iter().any(|skipped| !skipped.error.is_end());
-        let all = totals.done == totals.requested && self.processes.iter().all(|p| p.done == p.requested);
+        let all =
+            totals.done == totals.requested && self.processes.iter().all(|p| p.done == p.requested);
         let untold = Reason::Not(eligible::Reason::ExclusiveUnknown);
         let told =
             (self.processes.iter()).all(|p| p.left_out.iter().all(|part| part.reason != untold));

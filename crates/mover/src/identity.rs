@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt;
 use hugeleaf_host::{Process, Root};
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
-use crate::process_memory::ProcessIdentity;
 use crate::outcome::ProcessEnd;
+use crate::process_memory::ProcessIdentity;
 
 /// One process, permanently distinguished from every other.
 pub(crate) struct ProcessHandle {

@@ -11,14 +11,14 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::blocks::{BlockPlan, Rules};
 use crate::identity::{ProcessHandle, ProcessLoss};
-use crate::process_memory::{HeldBeforeSplit, Memory, ProcessIdentity, push_joined};
 use crate::options::{Pace, Percent, ranges_of};
 use crate::outcome::{
-    BlockResult, ProcessEnd, Method, BytesByReason, Progress, Reason, Skipped, Stage, StoppedBy,
+    BlockResult, BytesByReason, Method, ProcessEnd, Progress, Reason, Skipped, Stage, StoppedBy,
 };
 use crate::pacer::Stalls;
 use crate::precondition::PreconditionError;
 use crate::pressure::{self, Pressure, PressureSample};
+use crate::process_memory::{HeldBeforeSplit, ProcessIdentity, ProcessRanges, push_joined};
 use crate::refusals::{NoSplit, NoZeros};
 use crate::{pacer, privilege};
 
@@ -71,12 +71,12 @@ impl Work {
     }
 
     /// Returns all blocks to promote or demote, with neighbours merged.
-    fn memory(&self) -> Memory {
+    fn memory(&self) -> ProcessRanges {
         let mut ranges = Vec::new();
         for block in &self.plan.blocks {
             push_joined(&mut ranges, block.range);
         }
-        Memory {
+        ProcessRanges {
             who: self.identity.who,
             ranges,
         }
@@ -106,7 +106,7 @@ pub(crate) type Opened = (ProcessHandle, Process);
 pub(crate) fn open_all(
     context: &Context<'_>,
     pids: &[Pid],
-    only: Option<&[Memory]>,
+    only: Option<&[ProcessRanges]>,
     advice: Option<Advice>,
 ) -> Result<(Vec<Opened>, Vec<Skipped>), PreconditionError> {
     let mut open = Vec::new();
@@ -135,7 +135,7 @@ pub(crate) fn open_all(
 fn open_one(
     context: &Context<'_>,
     pid: Pid,
-    only: Option<&[Memory]>,
+    only: Option<&[ProcessRanges]>,
     advice: Option<Advice>,
 ) -> Result<Opened, PreconditionError> {
     let (kernel, root, host) = (context.kernel, context.root, context.host);
@@ -226,7 +226,7 @@ pub(crate) struct Job<'a> {
     pub(crate) stage: Stage,
     /// Promoted memory that cannot be demoted.
     pub(crate) one_way: Option<BytesByReason>,
-    /// Memory that blocks held when they were split, if requested.
+    /// ProcessRanges that blocks held when they were split, if requested.
     pub(crate) held: Option<HeldBeforeSplit>,
 }
 
@@ -276,11 +276,11 @@ impl<'a> Job<'a> {
     /// Reports the memory to be promoted or demoted, before the first call.
     pub(crate) fn begin(&mut self, works: &[Work]) {
         self.total = works.iter().map(|work| work.plan.requested()).sum();
-        let planned: Vec<Memory> = works.iter().map(Work::memory).collect();
+        let planned: Vec<ProcessRanges> = works.iter().map(Work::memory).collect();
         self.report_planned(Stage::Planning, None, &planned);
     }
 
-    fn report_planned(&mut self, stage: Stage, pid: Option<Pid>, planned: &[Memory]) {
+    fn report_planned(&mut self, stage: Stage, pid: Option<Pid>, planned: &[ProcessRanges]) {
         self.stage = stage;
         let progress = Progress {
             stage,
@@ -394,7 +394,7 @@ impl<'a> Job<'a> {
 pub(crate) fn rules<'a>(
     context: &Context<'a>,
     open: &[Opened],
-    only: Option<&[Memory]>,
+    only: Option<&[ProcessRanges]>,
     huge: PageSize,
 ) -> Rules<'a> {
     Rules {

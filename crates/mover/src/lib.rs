@@ -6,7 +6,7 @@
 //! their effect, because the kernel's return values are not reliable.
 //!
 //! `memory` has everything remembered about a process: its identity ([`ProcessIdentity`]), ranges that are valid only with it
-//! ([`Memory`]), and what blocks held when they were split ([`HeldBeforeSplit`]). The memory is announced before the
+//! ([`ProcessRanges`]), and what blocks held when they were split ([`HeldBeforeSplit`]). The memory is announced before the
 //! first call (`Progress::planned`), and the guard writes it to its state. There is no journal: a move
 //! changes a process, and the change ends with it.
 //!
@@ -23,7 +23,7 @@ pub mod blocks;
 mod demote;
 mod finish;
 mod identity;
-mod process_memory;
+mod job;
 mod options;
 mod outcome;
 pub mod pacer;
@@ -31,27 +31,30 @@ mod precondition;
 mod prefault;
 pub mod pressure;
 mod privilege;
+mod process_memory;
 mod promote;
 mod readback;
 mod refusals;
 mod split;
 mod totals;
-mod job;
 mod working_set;
 mod zero_pages;
 
 pub use demote::demote;
 pub use finish::Outcome;
-pub use process_memory::{HeldBeforeSplit, Memory, ProcessIdentity};
 pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
 pub use outcome::{
-    DoneBy, ProcessEnd, Method, BytesByReason, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
-    StoppedBy,
+    BytesByReason, DoneBy, Method, ProcessEnd, ProcessOutcome, Progress, Reason, RoleOutcome,
+    Skipped, Stage, StoppedBy,
 };
 pub use pacer::Stalls;
 pub use precondition::PreconditionError;
+pub use process_memory::{HeldBeforeSplit, ProcessIdentity, ProcessRanges};
 pub use promote::promote;
 pub use refusals::{NoSplit, NoZeros};
 pub use split::can_split_shared;
 pub use totals::Totals;
-pub use working_set::{AccessSample, MAX_LOCK_TIME, Touched, WatchOptions, may_walk, sample, measure_touch_rate, walk_time};
+pub use working_set::{
+    AccessSample, MAX_LOCK_TIME, Touched, WatchOptions, may_walk, measure_touch_rate, sample,
+    walk_time,
+};

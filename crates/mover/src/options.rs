@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_units::{Bytes, Range};
 
-use crate::process_memory::{HeldBeforeSplit, Memory, ProcessIdentity};
+use crate::process_memory::{HeldBeforeSplit, ProcessIdentity, ProcessRanges};
 
 /// A whole percentage from 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,8 +88,8 @@ pub struct PromoteOptions {
     /// ([`crate::pressure::floor_of`]).
     pub keep_available: Option<Bytes>,
     /// Only blocks inside these ranges; `None` for all eligible blocks.
-    pub only: Option<Vec<Memory>>,
-    /// Memory that blocks held when they were split. A block is promoted while it still holds as much, regardless of
+    pub only: Option<Vec<ProcessRanges>>,
+    /// ProcessRanges that blocks held when they were split. A block is promoted while it still holds as much, regardless of
     /// `min_resident`, so that it regains its former size and does not grow beyond.
     pub held: Option<HeldBeforeSplit>,
     /// Switches THP on first for a process that has disabled it for itself ([`hugeleaf_sys::Kernel::switch_thp_on`]).
@@ -118,7 +118,7 @@ pub struct DemoteOptions {
     pub pace: Pace,
     /// Only huge pages inside these ranges, e.g. [`crate::ProcessOutcome::moved`] of a promotion to be reverted; `None` for
     /// all huge pages.
-    pub only: Option<Vec<Memory>>,
+    pub only: Option<Vec<ProcessRanges>>,
     /// Records the memory that blocks hold when they are split ([`PromoteOptions::held`]).
     pub record_held: bool,
     pub dry_run: bool,
@@ -138,7 +138,10 @@ impl Default for DemoteOptions {
 
 /// Returns the ranges given for a process. `None` means no restriction; an empty list means that the restriction does not
 /// name this process.
-pub(crate) fn ranges_of(only: Option<&[Memory]>, who: ProcessIdentity) -> Option<Vec<Range>> {
+pub(crate) fn ranges_of(
+    only: Option<&[ProcessRanges]>,
+    who: ProcessIdentity,
+) -> Option<Vec<Range>> {
     only.map(|list| {
         let named = list.iter().filter(|memory| memory.who == who);
         named.flat_map(|memory| memory.ranges.clone()).collect()

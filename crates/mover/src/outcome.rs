@@ -9,9 +9,9 @@ use hugeleaf_verdict::eligible;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use crate::process_memory::{Memory, ProcessIdentity};
 use crate::pacer::Stalls;
 use crate::precondition::PreconditionError;
+use crate::process_memory::{ProcessIdentity, ProcessRanges};
 use crate::refusals::{NoSplit, NoZeros};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -228,7 +228,7 @@ pub struct ProcessOutcome {
     pub unit: Option<String>,
     #[serde(rename = "asked_bytes")]
     pub requested: Bytes,
-    /// Memory that was already on the target page size before.
+    /// ProcessRanges that was already on the target page size before.
     #[serde(rename = "already_bytes")]
     pub already: Bytes,
     #[serde(rename = "done_bytes")]
@@ -237,7 +237,7 @@ pub struct ProcessOutcome {
     pub done_by: Vec<DoneBy>,
     pub failed: Vec<BytesByReason>,
     pub left_out: Vec<BytesByReason>,
-    /// Memory that was filled up because `min_resident` was below 100%: planned, and promoted.
+    /// ProcessRanges that was filled up because `min_resident` was below 100%: planned, and promoted.
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Zero pages that splitting returned to the kernel and that were restored, either at once or by a promotion of
@@ -285,8 +285,8 @@ pub struct ProcessOutcome {
 
 impl ProcessOutcome {
     /// Returns the promoted or demoted memory, with its process.
-    pub fn memory(&self) -> Memory {
-        Memory {
+    pub fn memory(&self) -> ProcessRanges {
+        ProcessRanges {
             who: self.who,
             ranges: self.moved.clone(),
         }
@@ -329,9 +329,9 @@ pub struct Progress<'a> {
     pub stage: Stage,
     /// The process being worked on; `None` before the first.
     pub pid: Option<Pid>,
-    /// Memory about to be promoted or demoted; set once, before the first call, and empty otherwise. A caller that
+    /// ProcessRanges about to be promoted or demoted; set once, before the first call, and empty otherwise. A caller that
     /// must know this after a crash has to record it before it returns.
-    pub planned: &'a [Memory],
+    pub planned: &'a [ProcessRanges],
     /// Bytes processed so far over all processes, as reported by the kernel and not yet read back.
     pub done: Bytes,
     pub total: Bytes,
@@ -339,6 +339,6 @@ pub struct Progress<'a> {
     pub elapsed: Duration,
     /// Time of it in promotion and demotion calls, which the budget bounds.
     pub stalls: Stalls,
-    /// Memory that cannot be demoted, known before the first call; the reason with most bytes.
+    /// ProcessRanges that cannot be demoted, known before the first call; the reason with most bytes.
     pub one_way: Option<BytesByReason>,
 }

@@ -13,12 +13,12 @@ use hugeleaf_verdict::eligible::{self, MappingKind};
 
 use crate::blocks::{self, Block, Rules};
 use crate::finish::{self, Outcome};
+use crate::job::{Context, Job, Opened, State, Work};
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::precondition::PreconditionError;
 use crate::prefault::Fetch;
-use crate::job::{Context, Job, Opened, State, Work};
-use crate::{pacer, pressure, privilege, readback, totals, job};
+use crate::{job, pacer, pressure, privilege, readback, totals};
 
 /// Pause before the second pass; doubled for each later one.
 const BACK_OFF: Duration = Duration::from_millis(20);

@@ -9,9 +9,11 @@ use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::MappingKind;
 
 use crate::blocks::{self, Block};
-use crate::process_memory::{HeldBeforeSplit, push_joined};
-use crate::outcome::{BlockResult, DoneBy, Method, BytesByReason, ProcessOutcome, Reason, RoleOutcome};
 use crate::job::{Context, State, Work};
+use crate::outcome::{
+    BlockResult, BytesByReason, DoneBy, Method, ProcessOutcome, Reason, RoleOutcome,
+};
+use crate::process_memory::{HeldBeforeSplit, push_joined};
 use crate::zero_pages;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,7 +183,8 @@ fn tell_blocks(
     let mut fates = Vec::with_capacity(now.len());
     for (((block, state), method), now) in each.zip(now) {
         let len = block.range.len();
-        if (*now == ReadbackState::Huge) == to_huge && !(to_huge && *now == ReadbackState::Nothing) {
+        if (*now == ReadbackState::Huge) == to_huge && !(to_huge && *now == ReadbackState::Nothing)
+        {
             outcome.done += len;
             role_of(outcome, block).done += len;
             if to_huge {

@@ -10,10 +10,10 @@ use hugeleaf_units::Range;
 use hugeleaf_verdict::eligible::MappingKind;
 
 use crate::blocks::{Block, ObjectId};
+use crate::job::{Job, State, Work};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Reason, Stage};
 use crate::refusals::NoSplit;
-use crate::job::{Job, State, Work};
 use crate::{pacer, readback, zero_pages};
 
 /// Number of attempts on a huge page that stays whole. The split unmaps the page first. A process

@@ -11,11 +11,11 @@ use hugeleaf_verdict::growth::Holes;
 use serde::Serialize;
 
 use crate::blocks::{Block, BlockKey, ObjectId};
+use crate::job::{Context, Work};
 use crate::outcome::{BlockResult, BytesByReason, ProcessOutcome, Reason, RoleOutcome};
 use crate::readback;
 use crate::refusals::NoSplit;
 use crate::split::can_split_shared;
-use crate::job::{Context, Work};
 
 /// Sums over processes, each page once. `asked` = `done` + all of `failed`, except in a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -138,7 +138,9 @@ impl Totals {
                 self.role(entry.role).done += entry.bytes;
                 self.grown += entry.missing;
             }
-            BlockResult::Failed(reason) => BytesByReason::add(&mut self.failed, reason, entry.bytes),
+            BlockResult::Failed(reason) => {
+                BytesByReason::add(&mut self.failed, reason, entry.bytes)
+            }
             BlockResult::Planned => self.grown += entry.missing,
         }
         if let (BlockResult::Done | BlockResult::Planned, Some(reason)) =

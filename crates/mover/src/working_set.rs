@@ -54,7 +54,12 @@ pub struct AccessSample {
 ///
 /// # Errors
 /// The process ended meanwhile, or its bits could not be cleared or read.
-pub fn measure_touch_rate(kernel: &Kernel, root: &Root, pid: Pid, time: WatchOptions<'_>) -> Result<Touched, String> {
+pub fn measure_touch_rate(
+    kernel: &Kernel,
+    root: &Root,
+    pid: Pid,
+    time: WatchOptions<'_>,
+) -> Result<Touched, String> {
     watch(kernel, root, pid, time, "smaps_rollup").map(|seen| Touched {
         bytes_per_second: seen.rate(),
         cost: seen.cost,

@@ -12,10 +12,10 @@ use hugeleaf_sys::{PageRun, PageState, ScanDetail};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::{MappingKind, is_resident};
 
-use crate::process_memory::HeldBeforeSplit;
-use crate::pressure;
-use crate::refusals::NoZeros;
 use crate::job::{Context, Job, Work};
+use crate::pressure;
+use crate::process_memory::HeldBeforeSplit;
+use crate::refusals::NoZeros;
 
 /// Restores the zero pages and mappings that the split of these blocks (indices, ascending) removed. Copy-on-write memory
 /// of several processes is skipped, because each process would get a page of its own.
@@ -62,7 +62,9 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
     }
     #[expect(clippy::disallowed_methods, reason = "within Job::call")]
     let answer = job.call(work, |kernel, process| kernel.fault_in(process, range));
-    answer.map(|_| ()).map_err(|error| NoZeros::from_error(&error))
+    answer
+        .map(|_| ())
+        .map_err(|error| NoZeros::from_error(&error))
 }
 
 /// Returns how many bytes of private blocks are zero pages that were not restored. Records in `held` the memory that each

@@ -16,8 +16,8 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
-    DemoteOptions, Memory, Outcome, BytesByReason, Percent, PreconditionError, ProcessIdentity, Progress,
-    PromoteOptions, Reason, demote, promote,
+    BytesByReason, DemoteOptions, Outcome, Percent, PreconditionError, ProcessIdentity,
+    ProcessRanges, Progress, PromoteOptions, Reason, demote, promote,
 };
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_testkit::host::{self, HostAccess as Held};
@@ -93,8 +93,8 @@ impl Bench {
     }
 
     /// Returns a range of a process.
-    fn memory(&self, pid: Pid, range: Range) -> Memory {
-        Memory {
+    fn memory(&self, pid: Pid, range: Range) -> ProcessRanges {
+        ProcessRanges {
             who: ProcessIdentity::of(&self.root, pid).unwrap(),
             ranges: vec![range],
         }
@@ -145,7 +145,11 @@ impl Bench {
 fn check_sums(outcome: &Outcome) {
     for p in &outcome.processes {
         if !outcome.dry_run {
-            assert_eq!(p.requested, p.done + BytesByReason::total(&p.failed), "{p:#?}");
+            assert_eq!(
+                p.requested,
+                p.done + BytesByReason::total(&p.failed),
+                "{p:#?}"
+            );
         }
         let moved: Bytes = p.moved.iter().map(|r| r.len()).sum();
         assert_eq!(moved, p.done, "{p:#?}");

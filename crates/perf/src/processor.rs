@@ -110,7 +110,11 @@ pub struct ProcessorEvent {
 }
 
 const fn event(counts: HardwareEvent, name: &'static str, kind: CounterKind) -> ProcessorEvent {
-    ProcessorEvent { event: counts, name, kind }
+    ProcessorEvent {
+        event: counts,
+        name,
+        kind,
+    }
 }
 
 const fn raw(counts: HardwareEvent, name: &'static str, config: u64) -> ProcessorEvent {
@@ -182,7 +186,11 @@ const ZEN_WALKERS: [ProcessorEvent; 2] = [
     raw(HardwareEvent::CodeWalks, "ls_tablewalker.iside", 0x0c46),
 ];
 /// Zen 1 and Hygon's derivatives.
-const ZEN_1: [ProcessorEvent; 1] = [raw(HardwareEvent::CodeMisses, "bp_l1_tlb_miss_l2_miss", 0x0085)];
+const ZEN_1: [ProcessorEvent; 1] = [raw(
+    HardwareEvent::CodeMisses,
+    "bp_l1_tlb_miss_l2_miss",
+    0x0085,
+)];
 const ZEN_2: [ProcessorEvent; 1] = [raw(
     HardwareEvent::CodeMisses,
     "bp_l1_tlb_miss_l2_tlb_miss",
@@ -195,9 +203,21 @@ const ZEN_3: [ProcessorEvent; 1] = [raw(
 )];
 /// Zen 4 and later have no event of the walker, but a miss of the last TLB level causes a walk.
 const ZEN_4: [ProcessorEvent; 3] = [
-    raw(HardwareEvent::DataWalks, "ls_l1_d_tlb_miss.all_l2_miss", 0xf045),
-    raw(HardwareEvent::CodeMisses, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
-    raw(HardwareEvent::CodeWalks, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
+    raw(
+        HardwareEvent::DataWalks,
+        "ls_l1_d_tlb_miss.all_l2_miss",
+        0xf045,
+    ),
+    raw(
+        HardwareEvent::CodeMisses,
+        "bp_l1_tlb_miss_l2_tlb_miss.all",
+        0x0f85,
+    ),
+    raw(
+        HardwareEvent::CodeWalks,
+        "bp_l1_tlb_miss_l2_tlb_miss.all",
+        0x0f85,
+    ),
 ];
 
 /// Architectural events of Arm. Only opening an event shows if a core has it.

@@ -6,8 +6,8 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 use hugeleaf_verdict::reservation::{Margin, most_in_pools};
 
-use crate::numa_layout::{NodePool, NodePlacement, Wants, place};
 use crate::model::PageCount;
+use crate::numa_layout::{NodePlacement, NodePool, Wants, place};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CurrentPool {

@@ -9,20 +9,28 @@ use hugeleaf_units::{Bytes, Failure, PageKind, PageSize, Pages};
 use super::arithmetic::{SizeChoice, add, bytes_of, pages_of_all};
 use super::budget::{Budget, PoolBudget, pools_now};
 use super::facts::{PlanFacts, PlanOptions, held_of, unit_entry};
+use super::model::{
+    BasePages, Boot, DemandPlan, PageCount, Plan, PoolPlan, ServicePlan, TargetHost,
+};
 use super::numa_layout::{NodePool, Wanted, by_node};
-use super::model::{BasePages, Boot, DemandPlan, TargetHost, PageCount, Plan, PoolPlan, ServicePlan};
 use super::promise::{self, listed, open_promises};
 use super::{knobs, notes, rights, service_hints};
 use hugeleaf_verdict::reservation::{Margin, most_by_commit, sizes, used};
-use hugeleaf_verdict::{pool_programs, clean, free_name, list};
+use hugeleaf_verdict::{clean, free_name, list, pool_programs};
 
 /// Makes a plan for these services, in order of priority.
-pub fn build_plan(facts: &PlanFacts<'_>, services: &[Service], wishes: &PlanOptions) -> Result<Plan, Failure> {
+pub fn build_plan(
+    facts: &PlanFacts<'_>,
+    services: &[Service],
+    wishes: &PlanOptions,
+) -> Result<Plan, Failure> {
     let host = facts.host;
     let had = sizes(host);
     possible_sizes(services, wishes, &had)?;
     let (total, used) = used(host)?;
-    let margin = wishes.margin.map_or(Margin::usual(total), |m| m.resolve(total));
+    let margin = wishes
+        .margin
+        .map_or(Margin::usual(total), |m| m.resolve(total));
     let configured = configured(facts);
     let books = pools_now(host)?.into_iter().map(|(size, now)| {
         let book = PoolBudget {
@@ -94,7 +102,11 @@ fn pools(host: &Host, ledger: &Budget, plan: &Plan) -> Vec<PoolPlan> {
 }
 
 /// Checks that this kernel has the named sizes and those that services require.
-fn possible_sizes(services: &[Service], wishes: &PlanOptions, had: &[PageSize]) -> Result<(), Failure> {
+fn possible_sizes(
+    services: &[Service],
+    wishes: &PlanOptions,
+    had: &[PageSize],
+) -> Result<(), Failure> {
     let mut named = wishes.sizes.iter().flatten();
     if let Some(size) = named.find(|size| !had.contains(size)) {
         let next = "hugeleaf status    # lists the sizes of this kernel";
@@ -281,7 +293,10 @@ impl Chooser {
         if self.named.as_ref().is_some_and(Vec::is_empty) {
             return None;
         }
-        if let Some(size) = demand.page.filter(|size| self.available_sizes.contains(size)) {
+        if let Some(size) = demand
+            .page
+            .filter(|size| self.available_sizes.contains(size))
+        {
             return Some(SizeChoice::Only(size));
         }
         let mixes = matches!(kind, Mover | Other);
@@ -332,7 +347,12 @@ fn is_divisible(kind: ServiceKind) -> bool {
     matches!(kind, Container | Mover | Other)
 }
 
-fn demand(ledger: &mut Budget, chooser: &Chooser, service: &Service, demand: &Demand) -> DemandPlan {
+fn demand(
+    ledger: &mut Budget,
+    chooser: &Chooser,
+    service: &Service,
+    demand: &Demand,
+) -> DemandPlan {
     let node = service.node;
     let takes = match demand.place {
         PageSource::Pool => chooser.takes(service.kind, demand),

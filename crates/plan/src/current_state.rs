@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::verify::{self, StepKind, VerifyFacts, PlaceState, ReclaimablePages, VerifyReport};
+use crate::verify::{self, PlaceState, ReclaimablePages, StepKind, VerifyFacts, VerifyReport};
 use crate::{InForce, Plan, Step, parse, steps};
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::programs::read_running;
@@ -12,7 +12,7 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::check::{RunningProgram, packages, programs, servers, wants};
 
 use crate::host::{
-    Applied, AppliedStep, JOURNAL, StepPreview, Obstacle, Place, StepState, applied, inspect,
+    Applied, AppliedStep, JOURNAL, Obstacle, Place, StepPreview, StepState, applied, inspect,
 };
 
 /// Returns the plan of an apply, or the reason why its copy next to the journal cannot be read.
@@ -136,7 +136,11 @@ fn compared_with_host(root: &Root, one: &Applied) -> verify::Applied {
 const fn is_in_force(state: StepState) -> bool {
     matches!(
         state,
-        StepState::Already | StepState::Done | StepState::Short | StepState::InUse | StepState::Differs
+        StepState::Already
+            | StepState::Done
+            | StepState::Short
+            | StepState::InUse
+            | StepState::Differs
     )
 }
 

@@ -10,8 +10,8 @@
 mod advice;
 mod apply;
 mod apply_step;
-mod file_block;
 mod error;
+mod file_block;
 mod journal;
 mod knob;
 mod lock;
@@ -27,7 +27,7 @@ mod undo;
 pub use apply::{ApplyOptions, ApplyRequest, apply};
 pub use error::{HostError, Obstacle};
 pub use journal::{Applied, AppliedStep, JOURNAL, applied};
-pub use outcome::{ApplyOutcome, StepState, StepOutcome, StopReason, UndoOutcome};
+pub use outcome::{ApplyOutcome, StepOutcome, StepState, StopReason, UndoOutcome};
 pub use path_state::{Content, Place};
 pub use pool::POOL_ATTEMPTS;
 pub use preview::{StepPreview, inspect, mount_point};

@@ -35,7 +35,9 @@ pub(super) fn knob_now(host: &Host, path: &Path) -> Option<String> {
         let mut orders = thp.orders.iter();
         let fact = match path == of.file() {
             true => thp.global_setting(*of),
-            false => orders.find(|order| path == order.file(*of))?.own_setting(*of),
+            false => orders
+                .find(|order| path == order.file(*of))?
+                .own_setting(*of),
         };
         fact.known().cloned()
     })
@@ -59,7 +61,11 @@ pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
 }
 
 /// Removes settings that contradict the wants of running programs. Returns a note on each.
-pub(super) fn without_unwanted(host: &Host, plan: &mut Plan, wants: &[SettingRequirement]) -> Vec<String> {
+pub(super) fn without_unwanted(
+    host: &Host,
+    plan: &mut Plan,
+    wants: &[SettingRequirement],
+) -> Vec<String> {
     let mut notes = Vec::new();
     plan.knobs.retain(|knob| {
         let path = knob.path.to_string_lossy();
@@ -286,7 +292,8 @@ pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
     knobs
 }
 
-const LIMITED: [HugetlbAccounting; 2] = [HugetlbAccounting::Faults, HugetlbAccounting::Reservations];
+const LIMITED: [HugetlbAccounting; 2] =
+    [HugetlbAccounting::Faults, HugetlbAccounting::Reservations];
 
 /// Returns the current limit of a cgroup. The outer `None` means that the path is not a limit file.
 fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {

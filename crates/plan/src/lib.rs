@@ -30,11 +30,11 @@ mod files;
 #[allow(clippy::disallowed_types)] // reads and writes the host
 pub mod host;
 mod knobs;
-mod numa_layout;
 mod merge;
 mod model;
 mod name_syntax;
 mod notes;
+mod numa_layout;
 mod promise;
 mod read;
 mod rights;
@@ -53,14 +53,14 @@ pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines,
 pub use build::build_plan;
 pub use check::{CurrentHost, check};
 pub use derive::{pool_path, steps};
-pub use facts::{PlanFacts, InForce, PlanOptions};
+pub use facts::{InForce, PlanFacts, PlanOptions};
 pub use file::{PlanError, parse};
 pub use files::{FILES, GRUB, OURS};
 pub use hugeleaf_verdict::reservation::Margin;
 pub use merge::keep;
 pub use model::{
-    BasePages, Boot, DemandPlan, TargetHost, ShmGroupSetting, KeptLines, Knob, UserMemlock, Mount, PageCount, Plan, PoolPlan,
-    Promise, ServicePlan, Unit,
+    BasePages, Boot, DemandPlan, KeptLines, Knob, Mount, PageCount, Plan, PoolPlan, Promise,
+    ServicePlan, ShmGroupSetting, TargetHost, Unit, UserMemlock,
 };
 pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use read::SCHEMA;

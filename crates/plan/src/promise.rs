@@ -10,7 +10,7 @@ use hugeleaf_units::PageSize;
 
 use super::arithmetic::sum_pages;
 use super::budget::Budget;
-use super::facts::{PlanFacts, InForce, held};
+use super::facts::{InForce, PlanFacts, held};
 use super::model::{PageCount, Plan, Promise, ServicePlan};
 use hugeleaf_verdict::clean;
 
@@ -197,7 +197,8 @@ fn is_one_of(service: &Service, some: &[&Service]) -> bool {
     let shares = |pids: &[Pid]| pids.iter().any(|pid| service.pids.contains(pid));
     let is = |other: &&Service| {
         shares(&other.pids)
-            || ServiceKey::from_service(service).by_place(&ServiceKey::from_service(other)) == Some(true)
+            || ServiceKey::from_service(service).by_place(&ServiceKey::from_service(other))
+                == Some(true)
     };
     some.iter().any(is)
 }

@@ -7,7 +7,7 @@ use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_units::Bytes;
 
 use super::facts::unit_entry;
-use super::model::{ShmGroupSetting, UserMemlock, PageCount, Plan, ServicePlan};
+use super::model::{PageCount, Plan, ServicePlan, ShmGroupSetting, UserMemlock};
 
 /// True if the service is known to use shmget with SHM_HUGETLB.
 fn makes_segments(service: &Service) -> bool {
@@ -94,7 +94,13 @@ fn limit(plan: &mut Plan, user: String, was: Option<Bytes>, needed: Bytes, why: 
     }
 }
 
-fn why(user: &User, host: &Host, has: &HugetlbRights, service: &ServicePlan, needed: Bytes) -> String {
+fn why(
+    user: &User,
+    host: &Host,
+    has: &HugetlbRights,
+    service: &ServicePlan,
+    needed: Bytes,
+) -> String {
     let name = user.name.as_deref().unwrap_or("its user");
     let uid = user.uid;
     let mut lacks = vec!["has no CAP_IPC_LOCK".to_owned()];

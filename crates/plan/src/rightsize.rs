@@ -11,9 +11,9 @@ use super::PlanOptions;
 use super::arithmetic::{all_pages_text, pages_text};
 use super::build::{bare, boot};
 use super::facts::PlanFacts;
-use super::numa_layout::{Wanted, Wants};
 use super::model::{PageCount, Plan};
 use super::notes::{command_line, contradicted};
+use super::numa_layout::{Wanted, Wants};
 use super::promise::open_promises;
 use hugeleaf_verdict::reservation::{Margin, used};
 
@@ -47,7 +47,9 @@ pub fn tighten(
     let now = pools_now(host)?;
     possible(facts, &now)?;
     let (total, used) = used(host)?;
-    let margin = wishes.margin.map_or(Margin::usual(total), |m| m.resolve(total));
+    let margin = wishes
+        .margin
+        .map_or(Margin::usual(total), |m| m.resolve(total));
     let mut pools = Vec::new();
     let mut notes = Vec::new();
     for (size, pool) in now.iter().rev().filter(|(_, pool)| pool.total > 0) {

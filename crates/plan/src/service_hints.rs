@@ -67,7 +67,10 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
              pool for no other type{}",
             format_current_setting(service)
         ),
-        Requirement::Never => format!("postgresql.conf: huge_pages = on{}", format_current_setting(service)),
+        Requirement::Never => format!(
+            "postgresql.conf: huge_pages = on{}",
+            format_current_setting(service)
+        ),
         Requirement::IfAvailable | Requirement::Unknown => format!(
             "postgresql.conf: huge_pages = on, so that it does not fall back silently{}",
             format_current_setting(service)
@@ -90,7 +93,9 @@ fn mariadb(service: &Service) -> Vec<String> {
 
 fn java(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     let mut flags = Vec::new();
-    if service.huge_page_setting.requirement.is_off() || service.huge_page_setting.requirement == Requirement::Unknown {
+    if service.huge_page_setting.requirement.is_off()
+        || service.huge_page_setting.requirement == Requirement::Unknown
+    {
         flags.push("-XX:+UseLargePages".to_owned());
     }
     if let Some(size) = unusual(plan, service, planned) {

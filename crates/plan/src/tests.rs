@@ -12,7 +12,7 @@ use std::time::Duration;
 use hugeleaf_host::demand::{
     Demand, Mappings, PageSource, Requirement, Service, ServiceKind, User,
 };
-use hugeleaf_host::{Fact, PageUsage, Host, HostIdentity, Leftover, LeftoverKind, Sysctl};
+use hugeleaf_host::{Fact, Host, HostIdentity, Leftover, LeftoverKind, PageUsage, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::*;

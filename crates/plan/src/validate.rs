@@ -139,7 +139,12 @@ fn twice(plan: &Plan, found: &mut Contradictions) {
     }
 }
 
-fn repeated(table: &str, key: &str, names: impl Iterator<Item = String>, found: &mut Contradictions) {
+fn repeated(
+    table: &str,
+    key: &str,
+    names: impl Iterator<Item = String>,
+    found: &mut Contradictions,
+) {
     let mut seen = BTreeSet::new();
     for (i, name) in names.enumerate() {
         if !seen.insert(name.clone()) {
@@ -235,7 +240,9 @@ fn memory(plan: &Plan, found: &mut Contradictions) {
     };
     let (pools, total) = (plan.in_pools(), plan.host.memory);
     let were = plan.pools.iter();
-    let were: Bytes = were.map(|p| p.was.unwrap_or_default().in_bytes(p.page)).sum();
+    let were: Bytes = were
+        .map(|p| p.was.unwrap_or_default().in_bytes(p.page))
+        .sum();
     let floor = Margin::floor(total);
     let (used, margin) = (plan.base.used - plan.base.moves, plan.base.margin);
     let what = if pools > total {

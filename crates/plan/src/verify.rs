@@ -4,8 +4,8 @@
 //! A rule is a function from [`Facts`] and the rows of the services to findings. Each rule has a test with a host
 //! that has the finding. A healthy host has none.
 
-mod drift;
 mod demand;
+mod drift;
 mod rights;
 mod rules;
 #[cfg(test)]

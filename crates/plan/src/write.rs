@@ -8,7 +8,9 @@ use hugeleaf_host::demand::Mappings;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic;
-use super::model::{DemandPlan, Knob, Mount, PageCount, Plan, PoolPlan, Promise, ServicePlan, Unit};
+use super::model::{
+    DemandPlan, Knob, Mount, PageCount, Plan, PoolPlan, Promise, ServicePlan, Unit,
+};
 use super::step::{Needs, Step, StepAction};
 use super::steps;
 use hugeleaf_verdict::list;

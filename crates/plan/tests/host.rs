@@ -17,8 +17,8 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::Root;
 use hugeleaf_plan::Step;
 use hugeleaf_plan::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, ApplyRequest, StepState, StepOutcome, UndoOptions,
-    UndoOutcome, Which, apply, undo,
+    ApplyOptions, ApplyOutcome, ApplyRequest, ChangeContext, HostError, StepOutcome, StepState,
+    UndoOptions, UndoOutcome, Which, apply, undo,
 };
 use hugeleaf_sys::Kernel;
 

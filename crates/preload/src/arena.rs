@@ -15,7 +15,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::state::{RESIDENT, round_down, settings, round_up};
+use crate::state::{RESIDENT, round_down, round_up, settings};
 use crate::{density, growth};
 
 /// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the largest
@@ -36,7 +36,9 @@ pub fn reserved(start: usize, length: usize) {
     if length != HEAP && length != 2 * HEAP {
         return;
     }
-    let Some(base) = round_up(start, HEAP) else { return };
+    let Some(base) = round_up(start, HEAP) else {
+        return;
+    };
     if KNOWN.load(Relaxed) == 0 {
         begin();
     }
@@ -92,7 +94,8 @@ pub fn grew(start: usize, length: usize) -> bool {
     let large = growth::use_huge(density::ARENA, length);
     density::record(density::ARENA, start, length, large);
     let end = start + length;
-    let (Some(next), Some(to)) = (round_up(start, settings.pmd), round_up(end, settings.pmd)) else {
+    let (Some(next), Some(to)) = (round_up(start, settings.pmd), round_up(end, settings.pmd))
+    else {
         return true;
     };
     if !large || !settings.touch || end <= next || !affordable() {

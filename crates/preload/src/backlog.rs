@@ -16,7 +16,7 @@ use crate::calls::{self, Advice};
 use crate::density;
 use crate::maps::{PromotableMapping, movable};
 use crate::placement::with_buffer;
-use crate::state::{Lock, round_down, settings, round_up};
+use crate::state::{Lock, round_down, round_up, settings};
 
 /// Allows one sweep at a time.
 pub static LOCK: Lock = Lock::new();
@@ -178,7 +178,12 @@ fn keep_rest(buffer: &mut [u8; 8192], start: usize, filled: usize) -> usize {
 }
 
 /// Advises a mapping and promotes its full blocks. Returns false at the step's limit.
-fn sweep(mapping: PromotableMapping, pagemap: usize, pages: &mut Entries, run: &mut BlockRun) -> bool {
+fn sweep(
+    mapping: PromotableMapping,
+    pagemap: usize,
+    pages: &mut Entries,
+    run: &mut BlockRun,
+) -> bool {
     let settings = settings();
     let (Some(mut at), end) = (
         round_up(mapping.start, settings.pmd),

@@ -25,8 +25,8 @@
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::sample::{Files, RangeUsage, How, Scratch};
-use crate::state::{Lock, RESIDENT, round_down, growing, settings, is_inactive, round_up};
+use crate::sample::{Files, How, RangeUsage, Scratch};
+use crate::state::{Lock, RESIDENT, growing, is_inactive, round_down, round_up, settings};
 
 /// The heap that grows by `brk`.
 pub const HEAP: usize = SIZES;

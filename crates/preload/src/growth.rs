@@ -12,7 +12,7 @@ use crate::backlog;
 use crate::calls;
 use crate::density::{self, Judgement};
 use crate::settings::number;
-use crate::state::{GROWING, RESIDENT, growing, libc_break, settings, is_inactive};
+use crate::state::{GROWING, RESIDENT, growing, is_inactive, libc_break, settings};
 
 /// Bytes requested since the last check.
 static SINCE: AtomicUsize = AtomicUsize::new(0);

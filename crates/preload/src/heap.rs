@@ -18,7 +18,9 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::placement::populate_and_promote;
-use crate::state::{round_down, growing, libc_break, set_libc_break, settings, is_inactive, round_up};
+use crate::state::{
+    growing, is_inactive, libc_break, round_down, round_up, set_libc_break, settings,
+};
 use crate::{density, growth, mandatory, placement, say};
 
 /// The kernel's break, or the end of the mapped part of our own range.

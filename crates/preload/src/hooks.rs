@@ -15,7 +15,7 @@ use crate::calls::{self, Advice, failed, flag};
 use crate::placement::{self, populate, reserve_as};
 use crate::private::{self, judged};
 use crate::shared::{self, HookResult};
-use crate::state::{growing, libc_text, settings, is_inactive, round_up};
+use crate::state::{growing, is_inactive, libc_text, round_up, settings};
 use crate::{
     arena, density, elf, fork, growth, heap, mandatory, mandatory_mmap, pool, segments, stack,
     window,

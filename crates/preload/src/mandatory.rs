@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::calls::{self, Advice, flag};
 use crate::maps::private_memory;
 use crate::placement::{collapse, populate_and_promote, reserve};
-use crate::state::{round_down, settings, round_up};
+use crate::state::{round_down, round_up, settings};
 use crate::{backlog, say};
 
 /// A kind of memory that stays on base pages, reported once.

@@ -11,10 +11,13 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::mandatory::{BasePageReason, MemoryRole, committed, is_private_memory, refused, promote_range, small, report_base_kind};
-use crate::placement::{collapse, move_over, map_congruent, reserve_as};
+use crate::mandatory::{
+    BasePageReason, MemoryRole, committed, is_private_memory, promote_range, refused,
+    report_base_kind, small,
+};
+use crate::placement::{collapse, map_congruent, move_over, reserve_as};
 use crate::shared::{self, HookResult};
-use crate::state::{round_down, settings, round_up};
+use crate::state::{round_down, round_up, settings};
 use crate::{private, segments};
 
 const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;

@@ -16,7 +16,7 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::state::{round_down, settings, round_up};
+use crate::state::{round_down, round_up, settings};
 
 use crate::calls::flag::MEMORY;
 

@@ -18,7 +18,7 @@
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, flag};
-use crate::state::{LOCK, round_down, settings, round_up};
+use crate::state::{LOCK, round_down, round_up, settings};
 use crate::{heap, placement};
 
 /// Start and end of the range. Zero: none was reserved.

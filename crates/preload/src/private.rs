@@ -2,7 +2,7 @@
 //! advised if its kind is used completely.
 
 use crate::calls::{self, Advice, failed};
-use crate::state::{growing, settings, is_inactive, round_up};
+use crate::state::{growing, is_inactive, round_up, settings};
 use crate::{density, growth, mandatory, pool, window};
 
 #[inline(always)]

@@ -83,7 +83,13 @@ impl Files {
     }
 
     /// Checks a range on huge pages or on base pages.
-    pub fn sample_range(&self, scratch: &mut Scratch, start: usize, length: usize, how: How) -> RangeUsage {
+    pub fn sample_range(
+        &self,
+        scratch: &mut Scratch,
+        start: usize,
+        length: usize,
+        how: How,
+    ) -> RangeUsage {
         let settings = settings();
         let block = settings.pmd.min(ENTRIES * settings.base);
         let last = start.saturating_add(length.saturating_sub(1)) & !(settings.base - 1);

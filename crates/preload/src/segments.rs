@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::state::{round_down, settings, round_up};
+use crate::state::{round_down, round_up, settings};
 
 struct ShmSegment {
     start: AtomicUsize,
@@ -118,7 +118,10 @@ pub fn whole_pages(start: usize, length: usize) -> Option<(usize, usize)> {
         return None;
     }
     let page = meeting(start, length)?.page.load(Relaxed);
-    let (from, to) = (round_up(start, page)?, round_down(start.checked_add(length)?, page));
+    let (from, to) = (
+        round_up(start, page)?,
+        round_down(start.checked_add(length)?, page),
+    );
     Some((from, to.saturating_sub(from)))
 }
 

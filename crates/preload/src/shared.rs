@@ -16,7 +16,7 @@ use crate::calls::{self, Advice, flag};
 use crate::placement::{self, move_over, populate, reserve, reserve_for, reserved_pages};
 use crate::say::{self, decimal};
 use crate::settings::number;
-use crate::state::{round_down, settings, round_up};
+use crate::state::{round_down, round_up, settings};
 use crate::{mandatory, segments, tmpfs};
 
 pub enum HookResult {
@@ -31,7 +31,9 @@ pub fn anonymous(length: usize) -> HookResult {
     let whole = (settings.shm.sizes()).find_map(|size| from_pool(length, size));
     match whole.or_else(|| transparent(length, 0)) {
         Some(at) => HookResult::At(at),
-        None if settings.shm.mandatory => HookResult::Fail(mandatory::refused(mandatory::MemoryRole::Shm)),
+        None if settings.shm.mandatory => {
+            HookResult::Fail(mandatory::refused(mandatory::MemoryRole::Shm))
+        }
         None => mosaic(length).map_or(HookResult::Pass, HookResult::At),
     }
 }

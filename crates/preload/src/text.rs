@@ -11,7 +11,7 @@
 use crate::calls::{self, Advice, flag};
 use crate::placement::{populate_and_promote, reserve};
 use crate::say;
-use crate::state::{round_down, settings, round_up};
+use crate::state::{round_down, round_up, settings};
 
 /// Promotes the whole blocks inside the ranges. Returns true if all of them are now on huge pages.
 pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {

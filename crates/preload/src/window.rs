@@ -17,7 +17,7 @@ use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::calls::{self, Advice, flag};
 use crate::density::{KINDS, judging};
 use crate::placement::{populate_and_promote, reserve};
-use crate::state::{LOCK, RESIDENT, round_down, settings, round_up};
+use crate::state::{LOCK, RESIDENT, round_down, round_up, settings};
 
 /// The part of a window that is mapped but not handed out, for one kind.
 struct Window {

@@ -6,10 +6,10 @@
 //! result with reason and remedy; the host is never changed to provide it.
 
 pub mod chase;
-mod page_check;
+mod child_process;
 mod measuring;
 mod memory_limit;
-mod child_process;
+mod page_check;
 pub mod workload_file;
 
 use std::path::Path;
@@ -22,10 +22,10 @@ use hugeleaf_units::Bytes;
 
 use crate::experiment::Circumstances;
 
-pub use page_check::{page_mismatch, held_by_folio};
+pub use child_process::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
 pub use measuring::Measuring;
 pub use memory_limit::memory_limit;
-pub use child_process::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
+pub use page_check::{held_by_folio, page_mismatch};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {

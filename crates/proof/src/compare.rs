@@ -11,14 +11,16 @@ mod sets;
 
 pub use ratio::{RowRatio, over};
 pub use sets::{
-    ComparedSets, SetHistory, HistoryRow, Measured, Set, SetRow, Stopping, Which, history, sets,
+    ComparedSets, HistoryRow, Measured, Set, SetHistory, SetRow, Stopping, Which, history, sets,
 };
 
 use std::collections::{HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 
-use crate::rows::{NotCompared, Pairing, Parameter, Quantity, Results, Row, Sample, ParameterValue, places};
+use crate::rows::{
+    NotCompared, Pairing, Parameter, ParameterValue, Quantity, Results, Row, Sample, places,
+};
 use crate::spread::Spread;
 use crate::stats::{Better, Effect, Verdict};
 

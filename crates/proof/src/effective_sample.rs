@@ -94,7 +94,8 @@ pub fn analyse(rule: &StoppingRule, pairs: &[PairLogs]) -> Option<Analysis> {
     let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
     let mut interval = rule.interval(&whole)?;
     let carried: Vec<f64> = pairs.iter().flat_map(|p| p.carry_over).flatten().collect();
-    let carried = stats::signed_rank_interval(&carried, CARRY_OVER_CONFIDENCE).filter(|i| !i.covers(0.0));
+    let carried =
+        stats::signed_rank_interval(&carried, CARRY_OVER_CONFIDENCE).filter(|i| !i.covers(0.0));
     if carried.is_some() {
         let late: Option<Vec<f64>> = pairs.iter().map(|p| p.late).collect();
         if let Some(late) = late.and_then(|late| rule.interval(&late)) {
@@ -248,7 +249,8 @@ mod tests {
             bucket: Some([low, high]),
             ..ArmInterval::default()
         };
-        let bounds = |base: ArmInterval, large: ArmInterval| pair(&base, &large).unwrap().bounds.unwrap();
+        let bounds =
+            |base: ArmInterval, large: ArmInterval| pair(&base, &large).unwrap().bounds.unwrap();
         assert_eq!(
             bounds(part(0.0, 2.0), part(0.0, 2.0)),
             [f64::NEG_INFINITY, f64::INFINITY]

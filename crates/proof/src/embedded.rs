@@ -9,8 +9,10 @@ use hugeleaf_mover::Percent;
 use hugeleaf_sys::Deadline;
 use hugeleaf_workload::{ChildError, Client, Oltp};
 
-use crate::metric::{ReadingKind, Metric, MetricError, Reading};
-use crate::{ExperimentEvent, LiveSubject, ProveError, ResultFile, ExperimentSettings, circumstances};
+use crate::metric::{Metric, MetricError, Reading, ReadingKind};
+use crate::{
+    ExperimentEvent, ExperimentSettings, LiveSubject, ProveError, ResultFile, circumstances,
+};
 
 /// Number of intervals that fit into the time, besides promoting and demoting; at least 16 are needed.
 const INTERVALS: u32 = 50;

@@ -18,19 +18,19 @@ use hugeleaf_host::PageUsage;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure};
 
-use crate::effective_sample::{self, Analysis, PairLogs, ArmInterval};
-use crate::sustained::{self, Holds};
-use crate::metric::{self, ReadingKind, Measured, Metric, MetricError, Reading};
 use crate::arm_order::{BLOCK, Orders};
+use crate::effective_sample::{self, Analysis, ArmInterval, PairLogs};
+use crate::metric::{self, Measured, Metric, MetricError, Reading, ReadingKind};
 use crate::result::{
-    AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design, Effect, ExperimentEnd, Equivalence,
-    ExperimentResult, HostFingerprint, Knob, FinalMemory, PageSizes, Pair, PairChecks, Rejected, ResultFile,
-    SettingsInForce,
+    AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design, Effect, Equivalence,
+    ExperimentEnd, ExperimentResult, FinalMemory, HostFingerprint, Knob, PageSizes, Pair,
+    PairChecks, Rejected, ResultFile, SettingsInForce,
 };
 use crate::rows::{self, ArmInfo, Chart, Quantity, Row};
 use crate::stats::{self, LogInterval, Verdict};
 use crate::stopping_rule::{MIN_PAIRS, StoppingRule};
 use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
+use crate::sustained::{self, Holds};
 
 /// Number of gauge readings in an interval; even, so that it has two halves.
 const GAUGE_READINGS: u32 = 4;
@@ -326,7 +326,12 @@ struct MeasuredPair {
 
 impl MeasuredPair {
     /// Creates a pair; `None` if a value is not positive, which does not occur for samples.
-    fn new(base: &ArmInterval, large: &ArmInterval, first: Arm, at: Duration) -> Option<MeasuredPair> {
+    fn new(
+        base: &ArmInterval,
+        large: &ArmInterval,
+        first: Arm,
+        at: Duration,
+    ) -> Option<MeasuredPair> {
         Some(MeasuredPair {
             pair: Pair {
                 base: base.value,
@@ -440,7 +445,11 @@ impl Engine<'_> {
         !self.is_stopped()
     }
 
-    fn measure(&mut self, prepared: &Prepared, design: Design) -> Result<ExperimentEnd, ProveError> {
+    fn measure(
+        &mut self,
+        prepared: &Prepared,
+        design: Design,
+    ) -> Result<ExperimentEnd, ProveError> {
         for note in &prepared.notes {
             (self.progress)(ExperimentEvent::Note(note));
         }
@@ -459,7 +468,10 @@ impl Engine<'_> {
                 } else {
                     ExperimentEnd::Interrupted
                 };
-                if !matches!(ending, ExperimentEnd::Interrupted | ExperimentEnd::OneBucket) {
+                if !matches!(
+                    ending,
+                    ExperimentEnd::Interrupted | ExperimentEnd::OneBucket
+                ) {
                     self.holds = self.hold()?;
                 }
                 Ok(ending)
@@ -666,7 +678,13 @@ impl Engine<'_> {
     }
 
     /// Stores a pair; one that was not on the intended pages counts for the pairs as assigned only.
-    fn keep(&mut self, first: Arm, at: Duration, samples: &[(Arm, Box<PairSample>)], as_asked: bool) {
+    fn keep(
+        &mut self,
+        first: Arm,
+        at: Duration,
+        samples: &[(Arm, Box<PairSample>)],
+        as_asked: bool,
+    ) {
         let part = |arm| {
             let sample = samples.iter().find(|s| s.0 == arm);
             sample.map_or(ArmInterval::default(), |s| s.1.part)
@@ -679,7 +697,10 @@ impl Engine<'_> {
                 self.taken[*arm as usize].push(**sample);
             }
         }
-        self.made.push(MeasuredPair { on_intended_pages: as_asked, ..made });
+        self.made.push(MeasuredPair {
+            on_intended_pages: as_asked,
+            ..made
+        });
     }
 
     /// Takes all base samples, then all huge-page samples: the requested number, or as many as fit the time.
@@ -955,7 +976,8 @@ impl Engine<'_> {
             ..InterimResult::default()
         };
         if let (Some(interval), false) = (&judged.interval, judged.is_refused()) {
-            judged.verdict = sustained::verdict(self.verdict(interval), interval, self.holds.as_ref());
+            judged.verdict =
+                sustained::verdict(self.verdict(interval), interval, self.holds.as_ref());
         }
         judged
     }
@@ -1056,7 +1078,9 @@ impl Engine<'_> {
         };
         if self.touched && can_move && !is_there {
             // The progress callback may be what panicked.
-            let _ = catch_unwind(AssertUnwindSafe(|| (self.progress)(ExperimentEvent::Restoring)));
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                (self.progress)(ExperimentEvent::Restoring)
+            }));
             if self.stop.load(Ordering::Relaxed) {
                 self.subject.use_full_budget();
             }
@@ -1123,7 +1147,9 @@ impl Engine<'_> {
             rows: self.rows(design),
             charts: vec![Chart::bars(&self.name, "The arms")],
             pairs: self.pairs_on_intended_pages().map(|m| m.pair).collect(),
-            effect: judged.interval.map(|i| Effect::from_interval(&i, rule.confidence)),
+            effect: judged
+                .interval
+                .map(|i| Effect::from_interval(&i, rule.confidence)),
             verdict: judged.verdict,
             equivalence: judged.interval.map(|i| self.equivalence(&i)),
             pairs_looked_at: judged.weighed.map(|w| PairChecks {
@@ -1133,7 +1159,9 @@ impl Engine<'_> {
             }),
             holds: self.holds.clone(),
             intention_to_treat: self.as_assigned(design, &judged),
-            left: left_on.and_then(|_| FinalMemory::compare(&self.page_sizes.before, &self.page_sizes.after)),
+            left: left_on.and_then(|_| {
+                FinalMemory::compare(&self.page_sizes.before, &self.page_sizes.after)
+            }),
             bad_readings: self.bad,
             caveats: self.caveats(prepared, design, ending, &judged),
             buckets: judged.buckets,
@@ -1188,7 +1216,9 @@ impl Engine<'_> {
             better: self.metric.better,
             kind: match self.metric.kind {
                 ReadingKind::Quantile => rows::QuantityKind::InBuckets,
-                ReadingKind::Counter | ReadingKind::Gauge | ReadingKind::Ratio => rows::QuantityKind::Speed,
+                ReadingKind::Counter | ReadingKind::Gauge | ReadingKind::Ratio => {
+                    rows::QuantityKind::Speed
+                }
             },
             ..Quantity::rate(&self.name, &self.metric.unit).main()
         }
@@ -1310,7 +1340,10 @@ impl Engine<'_> {
 
     /// Returns a caveat if no arm was held, so that only short intervals were compared.
     fn not_held_caveat(&self, design: Design, ending: ExperimentEnd) -> Option<String> {
-        let is_over = matches!(ending, ExperimentEnd::Interrupted | ExperimentEnd::OneBucket);
+        let is_over = matches!(
+            ending,
+            ExperimentEnd::Interrupted | ExperimentEnd::OneBucket
+        );
         let could_be_held = design == Design::RandomPairs && self.same.is_none() && !is_over;
         (could_be_held && self.holds.is_none()).then(|| {
             format!(

@@ -24,16 +24,15 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
+pub mod arm_order;
 pub mod bench;
-pub mod experiment_lock;
 pub mod compare;
 pub mod effective_sample;
 pub mod embedded;
 pub mod experiment;
-pub mod sustained;
+pub mod experiment_lock;
 pub mod live_process;
 pub mod metric;
-pub mod arm_order;
 pub mod past_gains;
 pub mod predict;
 pub mod result;
@@ -42,9 +41,9 @@ mod spread;
 pub mod stats;
 pub mod stopping_rule;
 pub mod subject;
+pub mod sustained;
 
-pub use experiment::{Circumstances, ExperimentEvent, Keep, ProveError, ExperimentSettings, run};
-pub use sustained::Holds;
+pub use experiment::{Circumstances, ExperimentEvent, ExperimentSettings, Keep, ProveError, run};
 pub use live_process::{LiveSubject, circumstances};
 pub use metric::{Metric, MetricError, MetricSpec};
 pub use result::{Design, ExperimentEnd, ResultFile, WriteError, write_whole};
@@ -52,3 +51,4 @@ pub use spread::Spread;
 pub use stats::Verdict;
 pub use stopping_rule::StoppingRule;
 pub use subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
+pub use sustained::Holds;

@@ -9,18 +9,19 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
 use hugeleaf_host::system::counters::read_vmstat;
 use hugeleaf_host::totals::process_memory;
-use hugeleaf_host::{PageUsage, Host, Process, ProcessError, ReadDetail, Root, read_process};
+use hugeleaf_host::{Host, PageUsage, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_mover::blocks::{self, Block, MappingKind, ObjectId, Rules};
 use hugeleaf_mover::{
-    DemoteOptions, ProcessEnd, HeldBeforeSplit, Memory, NoSplit, Pace, Percent, PreconditionError,
-    ProcessIdentity, Progress, PromoteOptions, Stalls, can_split_shared, demote, promote,
+    DemoteOptions, HeldBeforeSplit, NoSplit, Pace, Percent, PreconditionError, ProcessEnd,
+    ProcessIdentity, ProcessRanges, Progress, PromoteOptions, Stalls, can_split_shared, demote,
+    promote,
 };
 use hugeleaf_perf::processor::Processor;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Failure};
 
-use crate::experiment_lock::{self, Claim};
 use crate::experiment::{Circumstances, LEAST_SEPARATION};
+use crate::experiment_lock::{self, Claim};
 use crate::result::{HostFingerprint, Knob};
 use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 
@@ -33,7 +34,7 @@ pub struct LiveSubject<'a> {
     process_name: Option<String>,
     processes: Vec<ProcessIdentity>,
     pace: Pace,
-    ranges: Vec<Memory>,
+    ranges: Vec<ProcessRanges>,
     /// Memory that blocks held at their last split; they become huge again while they hold it.
     held: HeldBeforeSplit,
     stalls: Stalls,
@@ -132,9 +133,9 @@ impl<'a> LiveSubject<'a> {
 struct Blocks {
     /// Reason why memory mapped by several processes cannot be split on this host; `None` if it can.
     no_split: Option<NoSplit>,
-    reversible: Vec<Memory>,
+    reversible: Vec<ProcessRanges>,
     reversible_bytes: Bytes,
-    irreversible: Vec<Memory>,
+    irreversible: Vec<ProcessRanges>,
     irreversible_bytes: Bytes,
     /// Reasons why some are irreversible.
     is_locked: bool,
@@ -153,7 +154,11 @@ impl Blocks {
         }
     }
 
-    fn of(processes: &[Process], plans: &[blocks::BlockPlan], split: Result<(), NoSplit>) -> Blocks {
+    fn of(
+        processes: &[Process],
+        plans: &[blocks::BlockPlan],
+        split: Result<(), NoSplit>,
+    ) -> Blocks {
         let mut blocks = Blocks::new(split);
         for (process, plan) in processes.iter().zip(plans) {
             for block in &plan.blocks {
@@ -185,7 +190,7 @@ impl Blocks {
         }
         match list.last_mut() {
             Some(last) if last.who == who => last.ranges.push(block.range),
-            _ => list.push(Memory {
+            _ => list.push(ProcessRanges {
                 who,
                 ranges: vec![block.range],
             }),
@@ -249,7 +254,7 @@ impl Subject for LiveSubject<'_> {
     }
 
     fn apply_arm(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError> {
-        let only: Vec<Memory> = (self.ranges.iter())
+        let only: Vec<ProcessRanges> = (self.ranges.iter())
             .filter(|memory| memory.who.is_there(self.root))
             .cloned()
             .collect();
@@ -459,7 +464,7 @@ fn check_share(target: &str, prepared: &Prepared, held: Bytes) -> Result<(), Sub
     )))
 }
 
-fn joined(mut a: Vec<Memory>, b: Vec<Memory>) -> Vec<Memory> {
+fn joined(mut a: Vec<ProcessRanges>, b: Vec<ProcessRanges>) -> Vec<ProcessRanges> {
     for memory in b {
         match a.iter_mut().find(|known| known.who == memory.who) {
             Some(known) => known.ranges.extend(memory.ranges),

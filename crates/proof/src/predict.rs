@@ -9,13 +9,13 @@ use hugeleaf_host::{Host, Process, ReadDetail, Root, read_process};
 use hugeleaf_mover::{WatchOptions, may_walk, sample};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::predict::{MODEL, ReadLatency, Observation, promotable_ranges, merge};
+use hugeleaf_verdict::predict::{MODEL, Observation, ReadLatency, merge, promotable_ranges};
 use hugeleaf_workload::PageArm;
 
 use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
 use crate::bench::{BenchError, Machine};
 use crate::metric::{MetricSpec, Reading, between};
-use crate::rows::{Results, ParameterValue};
+use crate::rows::{ParameterValue, Results};
 
 /// Duration of a scan short enough to miss few second touches; the page-table walk adds to it.
 const SHORT: Duration = Duration::from_millis(2);
@@ -96,7 +96,10 @@ fn observe_one(
     let process = read_process(root, kernel, host, pid, ReadDetail::Segments);
     let process = process.map_err(|e| e.to_string())?;
     let ranges = promotable_ranges(host, &process);
-    let (from, before) = (kernel.now(), cpu_usage(root, pid).map_err(|e| e.to_string())?);
+    let (from, before) = (
+        kernel.now(),
+        cpu_usage(root, pid).map_err(|e| e.to_string())?,
+    );
     let one = |time| sample(kernel, root, pid, &ranges, WatchOptions { time, ..watch });
     let mut scans = Vec::new();
     let pause = watch.time.saturating_sub(LONG) / LOOKS;
@@ -109,7 +112,9 @@ fn observe_one(
     }
     scans.push(one(LONG)?);
     let elapsed = kernel.now().saturating_sub(from);
-    let used = cpu_usage(root, pid).map_err(|e| e.to_string())?.since(&before);
+    let used = cpu_usage(root, pid)
+        .map_err(|e| e.to_string())?
+        .since(&before);
     Ok(One {
         process,
         longest: scans

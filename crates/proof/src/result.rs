@@ -8,11 +8,11 @@ use hugeleaf_sys::Existing;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::sustained::Holds;
 use crate::rows::{self, ArmInfo, Chart, Row};
 pub use crate::stats::Effect;
 use crate::stats::{Better, Verdict};
 use crate::subject::Arm;
+use crate::sustained::Holds;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -266,7 +266,9 @@ impl ParameterValue {
     pub fn to_json(&self) -> Json {
         match self {
             ParameterValue::Bytes(bytes) => bytes.get().into(),
-            ParameterValue::Number(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => {
+            ParameterValue::Number(number)
+                if number.fract() == 0.0 && number.abs() < 2f64.powi(53) =>
+            {
                 #[allow(clippy::cast_possible_truncation)]
                 let whole = *number as i64;
                 whole.into()
@@ -285,7 +287,9 @@ impl ParameterValue {
                 None => n.as_f64().map(ParameterValue::Number),
             },
             Json::String(text) => Some(ParameterValue::Text(text.clone())),
-            Json::Bool(is) => Some(ParameterValue::Text(if *is { "yes" } else { "no" }.to_owned())),
+            Json::Bool(is) => Some(ParameterValue::Text(
+                if *is { "yes" } else { "no" }.to_owned(),
+            )),
             Json::Array(all) => {
                 let all = all.iter().map(|v| v.as_str().map(str::to_owned));
                 let all: Option<Vec<String>> = all.collect();
@@ -305,7 +309,9 @@ impl std::fmt::Display for ParameterValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ParameterValue::Bytes(bytes) => f.pad(&bytes.to_string()),
-            ParameterValue::Number(number) if number.abs() >= 1e15 => f.pad(&format!("{number:.2e}")),
+            ParameterValue::Number(number) if number.abs() >= 1e15 => {
+                f.pad(&format!("{number:.2e}"))
+            }
             ParameterValue::Number(number) if number.fract() == 0.0 || number.abs() < 0.001 => {
                 f.pad(&number.to_string())
             }

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_host::PageUsage;
-use hugeleaf_proof::metric::{ReadingKind, Metric, MetricError, Reading};
+use hugeleaf_proof::metric::{Metric, MetricError, Reading, ReadingKind};
 use hugeleaf_proof::result::Cause;
 use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::stats::{Better, LogInterval, StatisticalTest};
 use hugeleaf_proof::{
-    Arm, Circumstances, Design, ExperimentEnd, ExperimentEvent, Keep, Prepared, ProveError, ResultFile, ExperimentSettings,
-    SideMetrics, Subject, SubjectError, Verdict, run,
+    Arm, Circumstances, Design, ExperimentEnd, ExperimentEvent, ExperimentSettings, Keep, Prepared,
+    ProveError, ResultFile, SideMetrics, Subject, SubjectError, Verdict, run,
 };
-use hugeleaf_sys::{GateReply, Errno, Gate, Kernel, Pid, ProcessCall, Deadline};
+use hugeleaf_sys::{Deadline, Errno, Gate, GateReply, Kernel, Pid, ProcessCall};
 use hugeleaf_units::{Bytes, PageKind};
 
 /// A clock that only sleeping advances.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_ask::{mysql, postgres, redis};
-use hugeleaf_proof::metric::{ReadingKind, Metric, MetricError, MetricSpec, Reading, between};
+use hugeleaf_proof::metric::{Metric, MetricError, MetricSpec, Reading, ReadingKind, between};
 use hugeleaf_proof::stats::Better;
 use hugeleaf_sys::Deadline;
 use hugeleaf_testkit::mariadb::MariadbServer;

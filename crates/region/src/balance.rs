@@ -51,25 +51,22 @@
 /// assert_eq!(Benefit::default().more, None);
 /// ```
 pub use hugeleaf_balance::Benefit;
-/// Results of orders, for [`learn`].
+/// Sorts and hash joins that have ended, for [`Spills::ran`].
 ///
 /// ```
 /// use hugeleaf::Bytes;
-/// use hugeleaf::balance::{Came, Order};
+/// use hugeleaf::balance::Ran;
 ///
-/// fn carry_out(order: &Order, is_in_use: bool) -> Came {
-///     match is_in_use {
-///         true => Came::Refused { why: "a query uses it".into() },
-///         false => Came::Resized { now_bytes: order.goal, measured_bytes: None },
-///     }
-/// }
-/// # use hugeleaf::balance::OperationKind::Shrink;
-/// # let (before, goal) = (Bytes::from_mib(8), Bytes::from_mib(4));
-/// # let order = Order { component: "sort area".into(), kind: Shrink, before, goal };
-/// # assert_eq!(carry_out(&order, false), Came::Resized { now_bytes: goal, measured_bytes: None });
-/// # assert_ne!(carry_out(&order, true), carry_out(&order, false));
+/// // A hash join that fitted, and one that wrote its last 3M to disk.
+/// let fitted = Ran {
+///     needed: Bytes::from_mib(8),
+///     granted: Bytes::from_mib(8),
+///     spilled: Bytes::ZERO,
+/// };
+/// let spilled = Ran { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
+/// # assert_eq!(spilled.needed - spilled.granted, spilled.spilled);
 /// ```
-pub use hugeleaf_balance::OrderResult;
+pub use hugeleaf_balance::CompletedOperation;
 /// Components as [`decide`] sees them.
 ///
 /// ```
@@ -94,6 +91,20 @@ pub use hugeleaf_balance::OrderResult;
 /// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
 pub use hugeleaf_balance::Component;
+/// States of components, as [`State::standings`] returns them.
+///
+/// ```
+/// use hugeleaf::balance::{Standing, State};
+///
+/// /// Lists the components that are skipped for a while, each with the reason.
+/// fn skipped(state: &State) -> Vec<String> {
+///     let apart = state.standings().filter(|(_, standing)| standing.is_apart());
+///     apart.map(|(name, standing)| format!("{name}: {standing}")).collect()
+/// }
+/// # assert!(skipped(&State::default()).is_empty());
+/// # assert_eq!(Standing::default().to_string(), "ready");
+/// ```
+pub use hugeleaf_balance::ComponentState;
 /// Benefit of memory to a server that has only counters.
 ///
 /// ```
@@ -280,6 +291,25 @@ pub use hugeleaf_balance::OperationKind;
 /// assert_eq!(statement(&order), "SET GLOBAL innodb_buffer_pool_size = 402653184");
 /// ```
 pub use hugeleaf_balance::Order;
+/// Results of orders, for [`learn`].
+///
+/// ```
+/// use hugeleaf::Bytes;
+/// use hugeleaf::balance::{Came, Order};
+///
+/// fn carry_out(order: &Order, is_in_use: bool) -> Came {
+///     match is_in_use {
+///         true => Came::Refused { why: "a query uses it".into() },
+///         false => Came::Resized { now_bytes: order.goal, measured_bytes: None },
+///     }
+/// }
+/// # use hugeleaf::balance::OperationKind::Shrink;
+/// # let (before, goal) = (Bytes::from_mib(8), Bytes::from_mib(4));
+/// # let order = Order { component: "sort area".into(), kind: Shrink, before, goal };
+/// # assert_eq!(carry_out(&order, false), Came::Resized { now_bytes: goal, measured_bytes: None });
+/// # assert_ne!(carry_out(&order, true), carry_out(&order, false));
+/// ```
+pub use hugeleaf_balance::OrderResult;
 /// Problems that concern all components.
 ///
 /// ```
@@ -305,22 +335,6 @@ pub use hugeleaf_balance::Order;
 /// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
 pub use hugeleaf_balance::Problem;
-/// Sorts and hash joins that have ended, for [`Spills::ran`].
-///
-/// ```
-/// use hugeleaf::Bytes;
-/// use hugeleaf::balance::Ran;
-///
-/// // A hash join that fitted, and one that wrote its last 3M to disk.
-/// let fitted = Ran {
-///     needed: Bytes::from_mib(8),
-///     granted: Bytes::from_mib(8),
-///     spilled: Bytes::ZERO,
-/// };
-/// let spilled = Ran { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
-/// # assert_eq!(spilled.needed - spilled.granted, spilled.spilled);
-/// ```
-pub use hugeleaf_balance::CompletedOperation;
 /// Resizes with their sizes and times.
 ///
 /// ```
@@ -390,20 +404,6 @@ pub use hugeleaf_balance::SgaInfo;
 /// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
 pub use hugeleaf_balance::Spills;
-/// States of components, as [`State::standings`] returns them.
-///
-/// ```
-/// use hugeleaf::balance::{Standing, State};
-///
-/// /// Lists the components that are skipped for a while, each with the reason.
-/// fn skipped(state: &State) -> Vec<String> {
-///     let apart = state.standings().filter(|(_, standing)| standing.is_apart());
-///     apart.map(|(name, standing)| format!("{name}: {standing}")).collect()
-/// }
-/// # assert!(skipped(&State::default()).is_empty());
-/// # assert_eq!(Standing::default().to_string(), "ready");
-/// ```
-pub use hugeleaf_balance::ComponentState;
 /// Knowledge that [`decide`] and [`learn`] keep between scans.
 ///
 /// ```

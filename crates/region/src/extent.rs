@@ -140,7 +140,9 @@ impl FallbackReason {
     /// Returns the remedy: a command, or a different request.
     pub fn next(&self) -> String {
         match self {
-            FallbackReason::NoSuchSize { .. } => "hugeleaf status    # lists the page sizes".to_owned(),
+            FallbackReason::NoSuchSize { .. } => {
+                "hugeleaf status    # lists the page sizes".to_owned()
+            }
             FallbackReason::Remainder { size } => format!("request a multiple of {size}"),
             FallbackReason::PoolShort {
                 size,
@@ -160,7 +162,9 @@ impl FallbackReason {
                 };
                 format!("hugeleaf check    # other users of {path}; {word} suffices here")
             }
-            FallbackReason::NotReported { .. } => "hugeleaf mem --orders PID    # as root".to_owned(),
+            FallbackReason::NotReported { .. } => {
+                "hugeleaf mem --orders PID    # as root".to_owned()
+            }
             FallbackReason::Split { .. } => "hugeleaf promote PID".to_owned(),
             FallbackReason::Attached => "ask the process that created it".to_owned(),
         }

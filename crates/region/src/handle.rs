@@ -10,9 +10,9 @@ use hugeleaf_sys::{Advice, Errno, Kernel, Memory, MemoryFile, Reserve, Sharing, 
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Range};
 
 use crate::error::{MemoryError, again};
+use crate::ladder_steps::LadderStep;
 use crate::populate;
 use crate::region::{Allocation, Region};
-use crate::ladder_steps::Step;
 
 /// Version of the text format. Changes with every change of the format.
 const VERSION: u32 = 1;
@@ -369,7 +369,7 @@ fn map_allocation(
         let _ = space.advise(range, Advice::HugePage);
     }
     populate::populate_in_steps(space, range, *page)?;
-    let step = Step {
+    let step = LadderStep {
         size: *page,
         kind: *kind,
         named: true,
@@ -439,7 +439,10 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        assert_eq!(RegionDescription::parse(&sample().text()).unwrap(), sample());
+        assert_eq!(
+            RegionDescription::parse(&sample().text()).unwrap(),
+            sample()
+        );
     }
 
     #[test]

@@ -29,7 +29,9 @@ impl HostMemory {
         let root = Root::live();
         let free = hugeleaf_host::system::available(&root).get()?;
         let free = (Bytes(free.get().saturating_sub(HEADROOM.get())), "memory");
-        let limit = hugeleaf_host::limits::read_limits(&root, "self").memory_room().get();
+        let limit = hugeleaf_host::limits::read_limits(&root, "self")
+            .memory_room()
+            .get();
         let limit = limit.map(|bytes| {
             let left = CGROUP_HEADROOM + Bytes(bytes.get() / CGROUP_HEADROOM_DIVISOR);
             (bytes.saturating_sub(left), "the memory cgroup")

@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 use crate::error::MemoryError;
 use crate::extent::FallbackReason;
 use crate::host_memory::HostMemory;
-use crate::populate::{PopulateMethod, Populator, PopulateError};
+use crate::populate::{PopulateError, PopulateMethod, Populator};
 
 pub(crate) struct PoolPages {
     /// File that other processes can map. `None` for private memory, and if there were no pages.

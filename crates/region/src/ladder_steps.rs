@@ -8,7 +8,7 @@ use crate::error::MemoryError;
 use crate::extent::FallbackReason;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct LadderStep {
     pub(crate) size: PageSize,
     pub(crate) kind: PageKind,
     /// True if the ladder names the step; false for the base pages that end a ladder.
@@ -18,7 +18,7 @@ pub(crate) struct Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Steps {
     /// Steps to try, in this order. Base pages come last unless `mandatory`.
-    pub(crate) list: Vec<Step>,
+    pub(crate) list: Vec<LadderStep>,
     /// Rungs that this host cannot provide, with the reason.
     pub(crate) dropped: Vec<FallbackReason>,
     pub(crate) mandatory: bool,
@@ -53,7 +53,7 @@ impl Steps {
         if steps.mandatory && steps.list.is_empty() {
             return Err(MemoryError::NoSuchSize(ladder.clone()));
         }
-        let base = Step {
+        let base = LadderStep {
             size: host.base_page,
             kind: PageKind::Base,
             named: false,
@@ -67,7 +67,7 @@ impl Steps {
 
     fn add(&mut self, size: PageSize, kinds: &[PageKind], host: &Host) {
         if size <= host.base_page {
-            self.list.push(Step {
+            self.list.push(LadderStep {
                 size: host.base_page,
                 kind: PageKind::Base,
                 named: true,
@@ -81,7 +81,7 @@ impl Steps {
         };
         let before = self.list.len();
         let had = kinds.iter().filter(|kind| has(**kind));
-        self.list.extend(had.map(|kind| Step {
+        self.list.extend(had.map(|kind| LadderStep {
             size,
             kind: *kind,
             named: true,

@@ -38,12 +38,12 @@ mod extent;
 mod handle;
 mod host_memory;
 mod hugetlb;
+mod ladder_steps;
 mod manager;
 mod options;
 mod populate;
 mod reexports;
 mod region;
-mod ladder_steps;
 mod thp;
 
 pub use elastic::{

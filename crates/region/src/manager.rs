@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hugeleaf_balance::{
-    Benefit, OrderResult, Component as Balanced, Granule as Unit, Move, OperationKind, Settings, State,
-    View, changed, decide, learn, view,
+    Benefit, Component as Balanced, Granule as Unit, Move, OperationKind, OrderResult, Settings,
+    State, View, changed, decide, learn, view,
 };
 use hugeleaf_units::{Bytes, Pages};
 
@@ -245,7 +245,8 @@ impl Manager {
 
     /// Frees granules for a new component where possible, from the components that lose least.
     fn make_room(&mut self, granules: usize) -> Result<(), ElasticError> {
-        let loss = |part: &ManagedComponent| part.balanced.benefit.less.map_or(0.0, |less| less.high());
+        let loss =
+            |part: &ManagedComponent| part.balanced.benefit.less.map_or(0.0, |less| less.high());
         let mut givers: Vec<usize> = (0..self.parts.len()).collect();
         givers.sort_by(|a, b| loss(&self.parts[*a]).total_cmp(&loss(&self.parts[*b])));
         for at in givers {
@@ -384,7 +385,9 @@ impl Manager {
                 now_bytes: self.parts[at].balanced.size,
                 measured_bytes: None,
             }),
-            Err(error @ (ElasticError::Forked { .. } | ElasticError::LockTimeout { .. })) => Err(error),
+            Err(error @ (ElasticError::Forked { .. } | ElasticError::LockTimeout { .. })) => {
+                Err(error)
+            }
             Err(error) => Ok(OrderResult::Refused {
                 why: error.to_string(),
             }),
@@ -406,7 +409,9 @@ impl Manager {
         let component = self.parts[at].component;
         let from_hand = self.unassigned.len() - count.min(self.unassigned.len());
         let handed = &self.unassigned[from_hand..];
-        let mut granules = self.elastic.transfer(self.unassigned_owner, component, handed)?;
+        let mut granules = self
+            .elastic
+            .transfer(self.unassigned_owner, component, handed)?;
         self.unassigned.truncate(from_hand);
         let more = (self.elastic).take_many(component, count - granules.len());
         let failed = more.map(|more| granules.extend(more)).err();

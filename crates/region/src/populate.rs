@@ -125,7 +125,11 @@ impl<'a> Populator<'a> {
         (self.progress)(self.reported, self.total);
     }
 
-    fn populate_inline(&mut self, work: &PopulateJob<'_>, watch: &mut PopulateMonitor) -> Result<(), PopulateError> {
+    fn populate_inline(
+        &mut self,
+        work: &PopulateJob<'_>,
+        watch: &mut PopulateMonitor,
+    ) -> Result<(), PopulateError> {
         while work.populate_next()? {
             if watch.is_due() {
                 self.report(work.filled());
@@ -271,7 +275,11 @@ impl PopulateJob<'_> {
 }
 
 /// Populates a range on this thread; `page` is its page size.
-pub(crate) fn populate_in_steps(space: &Space, part: Range, page: PageSize) -> Result<(), PopulateError> {
+pub(crate) fn populate_in_steps(
+    space: &Space,
+    part: Range,
+    page: PageSize,
+) -> Result<(), PopulateError> {
     let step = PageSize::new(IN_FLIGHT_LIMIT).map_or(page, |step| step.max(page));
     part.chunks(step)
         .try_for_each(|chunk| populate_chunk(space, chunk))

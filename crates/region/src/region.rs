@@ -6,16 +6,16 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, Range, Rung};
 use crate::error::MemoryError;
 use crate::extent::{Extent, FallbackReason};
 use crate::host_memory::HostMemory;
+use crate::ladder_steps::{LadderStep, Steps};
 use crate::options::RegionOptions;
 use crate::populate::{Populator, ProgressCallback};
-use crate::ladder_steps::{Step, Steps};
 use crate::{hugetlb, populate, thp};
 
 /// A part of a region that was allocated in one step.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) range: Range,
-    pub(crate) step: Step,
+    pub(crate) step: LadderStep,
     /// File that other processes map; `None` for private memory outside the pools.
     pub(crate) file: Option<MemoryFile>,
     pub(crate) why: Option<FallbackReason>,
@@ -255,14 +255,21 @@ impl Region {
             kind: found.kind,
             resident: found.resident,
             why: match self.fallback_reason(allocation, found.page, found.kind) {
-                Some(FallbackReason::Split { size }) if !map.huge_known => Some(FallbackReason::NotReported { size }),
+                Some(FallbackReason::Split { size }) if !map.huge_known => {
+                    Some(FallbackReason::NotReported { size })
+                }
                 why => why,
             },
         }));
         Ok(())
     }
 
-    fn fallback_reason(&self, allocation: &Allocation, page: PageSize, kind: PageKind) -> Option<FallbackReason> {
+    fn fallback_reason(
+        &self,
+        allocation: &Allocation,
+        page: PageSize,
+        kind: PageKind,
+    ) -> Option<FallbackReason> {
         // The kernel uses the largest enabled pages, so it may give more than the request.
         if page >= self.asked.size && self.asked.kind.is_none_or(|asked| asked == kind) {
             return None;
@@ -367,7 +374,8 @@ impl Builder<'_> {
             }
             let whole = Pages(left.get() / step.size.bytes().get());
             if whole.get() == 0 {
-                self.why.get_or_insert(FallbackReason::Remainder { size: step.size });
+                self.why
+                    .get_or_insert(FallbackReason::Remainder { size: step.size });
                 continue;
             }
             match step.kind {
@@ -392,7 +400,7 @@ impl Builder<'_> {
         }
     }
 
-    fn pool(&mut self, step: Step, wanted: Pages) -> Result<(), MemoryError> {
+    fn pool(&mut self, step: LadderStep, wanted: Pages) -> Result<(), MemoryError> {
         let wanted = hugetlb::PoolRequest {
             space: self.space,
             offset: self.at,
@@ -412,7 +420,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn non_pool(&mut self, step: Step, whole: Pages, huge: bool) -> Result<(), MemoryError> {
+    fn non_pool(&mut self, step: LadderStep, whole: Pages, huge: bool) -> Result<(), MemoryError> {
         let range = self.part(whole.in_bytes(step.size))?;
         let (options, host) = (self.options, &self.room.host);
         let sharing = options.sharing;
@@ -423,7 +431,9 @@ impl Builder<'_> {
             let small = match self.room.host.pmd_page.get() == Some(step.size) {
                 true => match thp::collapse(self.space, range, step.size)? {
                     // Private memory is collapsed regardless of the knobs; shared memory is not.
-                    Some(FallbackReason::ThpOff) if sharing == Sharing::Shared => knob.or(Some(FallbackReason::ThpOff)),
+                    Some(FallbackReason::ThpOff) if sharing == Sharing::Shared => {
+                        knob.or(Some(FallbackReason::ThpOff))
+                    }
                     why => why,
                 },
                 false => Some(knob.unwrap_or(FallbackReason::NotReported { size: step.size })),
@@ -444,7 +454,13 @@ impl Builder<'_> {
             })
     }
 
-    fn add(&mut self, range: Range, step: Step, file: Option<MemoryFile>, why: Option<FallbackReason>) {
+    fn add(
+        &mut self,
+        range: Range,
+        step: LadderStep,
+        file: Option<MemoryFile>,
+        why: Option<FallbackReason>,
+    ) {
         self.at += range.len().get();
         self.allocations.push(Allocation {
             range,

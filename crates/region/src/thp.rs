@@ -11,9 +11,9 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use crate::error::MemoryError;
 use crate::extent::FallbackReason;
 use crate::host_memory::HostMemory;
+use crate::ladder_steps::LadderStep;
 use crate::options::RegionOptions;
 use crate::populate::{PopulateMethod, Populator};
-use crate::ladder_steps::Step;
 
 /// Number of attempts for a block that the kernel reports as busy.
 const TRIES: u32 = 16;
@@ -25,7 +25,7 @@ const TRIES: u32 = 16;
 pub(crate) fn take(
     space: &Space,
     part: Range,
-    step: Step,
+    step: LadderStep,
     options: &RegionOptions,
     host: &Host,
     filler: &mut Populator<'_>,
@@ -61,7 +61,7 @@ pub(crate) fn take(
 }
 
 /// Advises the kernel about the pages of a step.
-pub(crate) fn advise(space: &Space, part: Range, step: Step) -> Result<(), SysError> {
+pub(crate) fn advise(space: &Space, part: Range, step: LadderStep) -> Result<(), SysError> {
     let advice = match step.kind {
         PageKind::Base if step.named => Advice::NoHugePage,
         // These are fallback pages: khugepaged or a promotion may still collapse them.

@@ -7,8 +7,8 @@ mod manual_steps;
 
 use hugeleaf_host::Fact;
 use hugeleaf_plan::host::{
-    Applied, ApplyOutcome, StepPreview, Obstacle, Place, Shortage, StepState, StepOutcome, StopReason,
-    UndoOutcome,
+    Applied, ApplyOutcome, Obstacle, Place, Shortage, StepOutcome, StepPreview, StepState,
+    StopReason, UndoOutcome,
 };
 use hugeleaf_units::Bytes;
 
@@ -46,7 +46,8 @@ pub fn apply(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> Page {
 }
 
 fn headline(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> (String, Mark) {
-    let count = |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
+    let count =
+        |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
     use StepState::{Differs, Done, InUse, Short};
     let made = count(|s| matches!(s, Done | Differs | InUse | Short));
     let parts = counts(
@@ -54,7 +55,10 @@ fn headline(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> (String, Mark) {
         [
             (count(|s| s == StepState::Already), "already set"),
             (count(|s| s == StepState::NotReached), "not reached"),
-            (count(|s| s == StepState::NotApplicable), "not applicable here"),
+            (
+                count(|s| s == StepState::NotApplicable),
+                "not applicable here",
+            ),
             (count(|s| s == StepState::Restored), "reverted"),
         ],
     );
@@ -158,7 +162,12 @@ fn remedy(short: &Shortage, asked: RequestInfo<'_>) -> String {
     )
 }
 
-pub fn dry_run(looked: &[StepPreview], obstacles: &[Obstacle], asked: RequestInfo<'_>, systemd: bool) -> Page {
+pub fn dry_run(
+    looked: &[StepPreview],
+    obstacles: &[Obstacle],
+    asked: RequestInfo<'_>,
+    systemd: bool,
+) -> Page {
     let mut page = Page::new("What apply would change", "");
     for one in looked.iter().filter(|l| l.state == StepState::WouldChange) {
         let lines = diff::step(&one.step.path, &one.before, &one.wanted);
@@ -169,7 +178,10 @@ pub fn dry_run(looked: &[StepPreview], obstacles: &[Obstacle], asked: RequestInf
     }
     let count = |state| looked.iter().filter(|l| l.state == state).count();
     let parts = counts(
-        format!("would make {}", counted(count(StepState::WouldChange), "step")),
+        format!(
+            "would make {}",
+            counted(count(StepState::WouldChange), "step")
+        ),
         [
             (count(StepState::Already), "already set"),
             (count(StepState::NotApplicable), "not applicable here"),
@@ -229,7 +241,8 @@ fn would_undo(step: &StepOutcome) -> Block {
 }
 
 fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
-    let count = |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
+    let count =
+        |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
     let mut parts = counts(
         String::new(),
         [

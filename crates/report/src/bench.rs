@@ -6,15 +6,16 @@ use std::collections::BTreeSet;
 use hugeleaf_proof::Spread;
 use hugeleaf_proof::compare::over;
 use hugeleaf_proof::rows::{
-    Chart as Declared, NotCompared, Pairing, Parameter, Quantity, Results, Row, TIME, ParameterValue,
+    Chart as Declared, NotCompared, Pairing, Parameter, ParameterValue, Quantity, Results, Row,
+    TIME,
 };
 use hugeleaf_proof::stats::Better;
 use hugeleaf_units::{Bytes, time::measured};
 use serde_json::{Map, Value as Json};
 
 use crate::page::{
-    Axis, Block, Cell, Chart, ChartKind, CommandHint, Note, Page, Point, Scale, Section, Series, Table,
-    Unit, ratio, short,
+    Axis, Block, Cell, Chart, ChartKind, CommandHint, Note, Page, Point, Scale, Section, Series,
+    Table, Unit, ratio, short,
 };
 
 /// Maximum number of secondary rows shown at first.
@@ -72,7 +73,10 @@ pub(crate) fn circumstances(
 fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     let fact = |(name, value): (&String, &Json)| {
         let head = Parameter::text(name, "").head();
-        Some((head, ParameterValue::of_json(name, value)?.to_string().into()))
+        Some((
+            head,
+            ParameterValue::of_json(name, value)?.to_string().into(),
+        ))
     };
     part.iter().filter_map(fact).collect()
 }
@@ -364,7 +368,10 @@ impl<'a> RowGroup<'a> {
             let times = samples.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq());
             let points = times.filter_map(|same| {
                 let values: Vec<f64> = same.iter().map(|sample| sample.1).collect();
-                Some(Point::at(same.first()?.0, Spread::from_samples(&values)?.median))
+                Some(Point::at(
+                    same.first()?.0,
+                    Spread::from_samples(&values)?.median,
+                ))
             });
             Series::new(*arm, points.collect())
         };
@@ -497,7 +504,8 @@ pub fn headlines(results: &Results) -> Vec<String> {
         let main = results.main()?;
         let (arms, places) = (group.arms(results, main), group.places(main));
         let own = |arm: &str, place: &[&Parameter]| group.row(arm, place, main);
-        let count = |place: &[&Parameter]| arms.iter().filter(|arm| own(arm, place).is_some()).count();
+        let count =
+            |place: &[&Parameter]| arms.iter().filter(|arm| own(arm, place).is_some()).count();
         let most = places.iter().map(|place| count(place)).max()?;
         let place = places.iter().rfind(|place| count(place) == most)?;
         let first = arms.iter().find_map(|arm| own(arm, place))?;

@@ -5,8 +5,8 @@
 
 mod bars;
 mod draw;
-mod xy;
 mod text;
+mod xy;
 
 use maud::{Markup, PreEscaped, html};
 

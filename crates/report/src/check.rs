@@ -3,7 +3,7 @@
 use hugeleaf_host::system::features::FileSystemCapabilities;
 use hugeleaf_proof::past_gains::{Worth, Worths};
 use hugeleaf_units::Bytes;
-use hugeleaf_verdict::check::{FileSystem, Profile, CheckRow, CheckState};
+use hugeleaf_verdict::check::{CheckRow, CheckState, FileSystem, Profile};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use hugeleaf_proof::compare::{
-    Compared, ComparedRow, ComparedSets, SetHistory, HistoryRow, SetRow, Side, Which,
+    Compared, ComparedRow, ComparedSets, HistoryRow, SetHistory, SetRow, Side, Which,
 };
-use hugeleaf_proof::rows::{QuantityKind, Parameter, Results};
+use hugeleaf_proof::rows::{Parameter, QuantityKind, Results};
 use hugeleaf_proof::stats::{Better, Verdict};
 use serde_json::json;
 
@@ -167,7 +167,8 @@ fn percent(value: Option<f64>) -> Cell {
 }
 
 fn place(at: &[Parameter]) -> String {
-    let one = |place: &Parameter| format!("{} {}", place.name, place.value.to_json()).replace('"', "");
+    let one =
+        |place: &Parameter| format!("{} {}", place.name, place.value.to_json()).replace('"', "");
     at.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 

@@ -1,10 +1,10 @@
 //! `hugeleaf guard`: its status, its log and one pass, as screens and as the served page.
 
 use hugeleaf_guard::one_shot::Pass;
-use hugeleaf_guard::status::{PoolsStatus, ProgramStatus, GuardStatus};
+use hugeleaf_guard::status::{GuardStatus, PoolsStatus, ProgramStatus};
 use hugeleaf_guard::{Action, LogEntry, Proof, TreeState};
 
-use hugeleaf_units::time::{measured, format_elapsed};
+use hugeleaf_units::time::{format_elapsed, measured};
 
 use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact};
 

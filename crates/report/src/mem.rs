@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{
-    ThpAdvice, Fact, PageUsage, Host, Pid, Process, Role, RunSettings, Segment, SharedObject, totals,
+    Fact, Host, PageUsage, Pid, Process, Role, RunSettings, Segment, SharedObject, ThpAdvice,
+    totals,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_verdict::roles::{RoleState, program, role_of};
@@ -298,7 +299,10 @@ impl<'a> Ranked<'a> {
     }
 
     fn on_base(&self) -> Bytes {
-        self.held.as_deref().map(PageUsage::on_base).unwrap_or_default()
+        self.held
+            .as_deref()
+            .map(PageUsage::on_base)
+            .unwrap_or_default()
     }
 }
 
@@ -431,7 +435,9 @@ fn rows_of<'a>(host: &Host, p: &'a Process, all: bool) -> Vec<MemoryRow<'a>> {
     for segment in small {
         roles.entry(segment.role).or_default().push(segment);
     }
-    let large = large.into_iter().map(|s| MemoryRow::new(s.role, vec![s], true));
+    let large = large
+        .into_iter()
+        .map(|s| MemoryRow::new(s.role, vec![s], true));
     let small = roles
         .into_iter()
         .map(|(role, all)| MemoryRow::new(role, all, false));

@@ -291,7 +291,11 @@ impl<T> TableOf<T> {
 
     /// Adds a column of numbers, unless all are zero: not every host swaps.
     #[must_use]
-    pub fn nonzero_column<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
+    pub fn nonzero_column<C: Into<Cell>>(
+        self,
+        name: impl Into<String>,
+        cell: impl Fn(&T) -> C,
+    ) -> Self {
         let cells: Vec<Cell> = self.items.iter().map(|item| cell(item).into()).collect();
         match cells.iter().all(Cell::is_nothing) {
             true => self,
@@ -323,7 +327,11 @@ impl<T> TableOf<T> {
 
     /// Adds one or more columns for each of `all`.
     #[must_use]
-    pub fn columns_for<E>(self, all: impl IntoIterator<Item = E>, more: impl Fn(Self, E) -> Self) -> Self {
+    pub fn columns_for<E>(
+        self,
+        all: impl IntoIterator<Item = E>,
+        more: impl Fn(Self, E) -> Self,
+    ) -> Self {
         all.into_iter().fold(self, more)
     }
 

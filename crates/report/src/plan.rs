@@ -1,7 +1,7 @@
 //! `hugeleaf plan`: demand, pools, remaining base-page memory, settings, and the resulting steps;
 //! as a screen and as JSON.
 
-use hugeleaf_plan::host::{StepPreview, Obstacle, Place, StepOutcome};
+use hugeleaf_plan::host::{Obstacle, Place, StepOutcome, StepPreview};
 use hugeleaf_plan::{
     Knob, Needs, Plan, PoolPlan, ServicePlan, StepAction, demand_lines, needs, sum_pages,
 };

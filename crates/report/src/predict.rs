@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hugeleaf_host::Process;
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::predict::{Method, NoPrediction, Predicted, ReadLatency, Observation};
+use hugeleaf_verdict::predict::{Method, NoPrediction, Observation, Predicted, ReadLatency};
 use serde_json::json;
 
 use crate::json::answer;

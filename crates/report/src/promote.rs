@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use hugeleaf_host::{Host, Role};
 use hugeleaf_mover::{
-    ProcessEnd, Method, NoZeros, Outcome, Pace, BytesByReason, ProcessOutcome, Reason, Stalls, StoppedBy,
+    BytesByReason, Method, NoZeros, Outcome, Pace, ProcessEnd, ProcessOutcome, Reason, Stalls,
+    StoppedBy,
 };
 use hugeleaf_units::Bytes;
-use hugeleaf_units::time::{measured, format_elapsed};
+use hugeleaf_units::time::{format_elapsed, measured};
 use hugeleaf_verdict::advice::{self, ScreenCommand, risks};
 use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::growth::{self, Holes};
@@ -112,7 +113,11 @@ fn headline(outcome: &Outcome, request: &PromoteRequest<'_>) -> String {
     let (verb, past) = (request.direction.verb(), request.direction.past());
     if outcome.dry_run && !asked.is_zero() {
         let time = outcome.estimated_seconds.map_or_else(String::new, |s| {
-            format!(", in about {} at --budget {}", format_elapsed(s), request.pace.budget)
+            format!(
+                ", in about {} at --budget {}",
+                format_elapsed(s),
+                request.pace.budget
+            )
         });
         return format!("would {verb} {asked}{time}; nothing was changed");
     }
@@ -125,7 +130,10 @@ fn headline(outcome: &Outcome, request: &PromoteRequest<'_>) -> String {
     }
 }
 
-fn processes<'a>(outcome: &'a Outcome, request: &PromoteRequest<'_>) -> TableOf<&'a ProcessOutcome> {
+fn processes<'a>(
+    outcome: &'a Outcome,
+    request: &PromoteRequest<'_>,
+) -> TableOf<&'a ProcessOutcome> {
     let already = match request.direction {
         Direction::Promote => "HUGE BEFORE",
         Direction::Demote => "BASE BEFORE",
@@ -390,7 +398,12 @@ fn speed(outcome: &Outcome, request: &PromoteRequest<'_>) -> String {
     let rate = rate(done, outcome.seconds);
     let rate = rate.map(|rate| format!("{rate} a second at --budget {budget}"));
     let held = Some(outcome.paused_seconds).filter(|held| *held >= 0.1);
-    let held = held.map(|held| format!("{} of waiting for busy pages or free memory", format_elapsed(held)));
+    let held = held.map(|held| {
+        format!(
+            "{} of waiting for busy pages or free memory",
+            format_elapsed(held)
+        )
+    });
     format!(
         "{done} in {}{}; {}{}",
         format_elapsed(outcome.seconds),
@@ -478,7 +491,10 @@ fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<
 }
 
 pub fn json(outcome: &Outcome) -> String {
-    answer(&merge_fields(json!({ "complete": outcome.is_complete() }), outcome))
+    answer(&merge_fields(
+        json!({ "complete": outcome.is_complete() }),
+        outcome,
+    ))
 }
 
 fn sum(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> Bytes) -> Bytes {

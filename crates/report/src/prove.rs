@@ -652,7 +652,11 @@ next  hugeleaf promote redis-server
             "{next}"
         );
         let says = "unclear, between +7 and +17 % (95 % CI), ×1.07 to ×1.17, 3 pairs";
-        assert!(page(&result).text(TextOptions::plain(100)).starts_with(says));
+        assert!(
+            page(&result)
+                .text(TextOptions::plain(100))
+                .starts_with(says)
+        );
     }
 
     #[test]

@@ -17,7 +17,10 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
         .narrow(Narrow::Wrap);
     let next = |state: &RoleState| {
         let command = worth_typing(state)?;
-        Some(CommandHint::new(format!("next, for {}", state.role), command))
+        Some(CommandHint::new(
+            format!("next, for {}", state.role),
+            command,
+        ))
     };
     vec![
         table.into(),
@@ -43,7 +46,8 @@ fn got(table: &[PageUsage]) -> String {
 
 /// Returns the reason for missing memory, and the amount in ranges too small for such pages.
 fn why(state: &RoleState) -> Option<String> {
-    let small = (!state.too_small.is_zero()).then(|| format!("{} in too small ranges", state.too_small));
+    let small =
+        (!state.too_small.is_zero()).then(|| format!("{} in too small ranges", state.too_small));
     match (&state.reason, small) {
         (Some(reason), Some(small)) => Some(format!("{reason}; {small}")),
         (Some(reason), None) => Some(reason.clone()),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_launcher::{WatchReport, ProcessPeak};
+use hugeleaf_launcher::{ProcessPeak, WatchReport};
 use hugeleaf_proof::result::{HostFingerprint, Knob};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::RoleState;

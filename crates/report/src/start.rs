@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hugeleaf_host::RunPageKind;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
-use hugeleaf_verdict::run::{Missing, RunRole, ResolvedPolicy, PagePolicy};
+use hugeleaf_verdict::run::{Missing, PagePolicy, ResolvedPolicy, RunRole};
 use serde_json::json;
 
 use crate::json::answer;
@@ -105,7 +105,10 @@ pub fn page(start: &Start) -> Page {
 
 fn tries(start: &Start, role: RunRole) -> String {
     let ways = start.ways(role).join(", then ");
-    match (ways.is_empty(), start.settled.settings.policy(role).mandatory) {
+    match (
+        ways.is_empty(),
+        start.settled.settings.policy(role).mandatory,
+    ) {
         (true, _) => "unchanged".to_owned(),
         (false, true) => format!("{ways}, or nothing"),
         (false, false) => ways,

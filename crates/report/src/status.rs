@@ -171,7 +171,9 @@ fn pool_table(pools: Vec<&Pool>) -> Table {
         .right("SIZE", |p| p.size)
         .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
         .right("PAGES", |p| known(&p.total))
-        .right("MEMORY", |p| known(p.total.clone().map(|n| n.in_bytes(p.size))))
+        .right("MEMORY", |p| {
+            known(p.total.clone().map(|n| n.in_bytes(p.size)))
+        })
         .right("IN USE", |p| less(&p.total, &p.free))
         .right("FREE", |p| known(&p.free))
         .right("RESERVED", |p| known(&p.reserved))
@@ -376,7 +378,10 @@ fn millis(millis: u64) -> Cell {
 
 fn limits_line(host: &Host) -> String {
     let limits = &host.limits;
-    let shmall = limits.shmall.clone().map(|pages| pages.in_bytes(host.base_page));
+    let shmall = limits
+        .shmall
+        .clone()
+        .map(|pages| pages.in_bytes(host.base_page));
     let group = |group: u64| match group {
         0 => "none".into(),
         group => Cell::from(group),

@@ -6,10 +6,10 @@
 mod charts;
 mod diff;
 mod diff_json;
+mod format;
 mod json;
 mod lock;
 mod parts;
-mod format;
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::SourceState;
@@ -20,9 +20,9 @@ use hugeleaf_verdict::trace::TraceFinding;
 
 use crate::page::{Block, CommandHint, Note, Page, Section};
 use crate::status::severity_word;
+use format::{ending, host, when, who};
 use parts::host::{cpu, work_line};
 use parts::{FINDINGS, memory};
-use format::{ending, host, when, who};
 
 pub use charts::flames;
 pub use diff::Compared;

@@ -1,6 +1,6 @@
 //! `hugeleaf try`: the four answers on one screen.
 
-use hugeleaf_host::{PageUsage, Host, Process};
+use hugeleaf_host::{Host, PageUsage, Process};
 use hugeleaf_proof::{Arm, ResultFile, Verdict};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::Remedy;

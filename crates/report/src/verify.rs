@@ -6,7 +6,7 @@ mod prometheus;
 
 use hugeleaf_host::Fact;
 use hugeleaf_plan::PageCount;
-use hugeleaf_plan::verify::{PoolRow, VerifyReport, ServiceRow, time};
+use hugeleaf_plan::verify::{PoolRow, ServiceRow, VerifyReport, time};
 use serde_json::json;
 
 use crate::json::{answer, merge_fields};

@@ -4,7 +4,7 @@ use hugeleaf_host::{Pid, Process, ProcessError, Role};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::advice::risks;
 use hugeleaf_verdict::eligible::{Reason, Remedy};
-use hugeleaf_verdict::why::{SegmentAccount, SummaryLine, Summary, counted, summarise};
+use hugeleaf_verdict::why::{SegmentAccount, Summary, SummaryLine, counted, summarise};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};
@@ -292,7 +292,10 @@ fn limit_rows(rows: &mut Vec<VerdictRow<'_>>, most: usize) -> (usize, Bytes) {
 }
 
 /// Drops rows for which `goes` is true, by index or content, and returns their number and bytes.
-fn drop_rows(rows: &mut Vec<VerdictRow<'_>>, goes: impl Fn(usize, &VerdictRow<'_>) -> bool) -> (usize, Bytes) {
+fn drop_rows(
+    rows: &mut Vec<VerdictRow<'_>>,
+    goes: impl Fn(usize, &VerdictRow<'_>) -> bool,
+) -> (usize, Bytes) {
     let (mut at, mut gone) = (0, (0, Bytes::ZERO));
     rows.retain(|row| {
         let goes = goes(at, row);

@@ -34,7 +34,9 @@ pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Page {
     packages.dedup();
     if !packages.is_empty() {
         let install = format!("apt-get install {}", packages.join(" "));
-        page.add(vec![CommandHint::new("next", install).noted("needed packages")]);
+        page.add(vec![
+            CommandHint::new("next", install).noted("needed packages"),
+        ]);
     }
     page
 }

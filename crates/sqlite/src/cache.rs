@@ -18,14 +18,14 @@ use std::time::Instant;
 
 use crate::asymmetric_lock::AsymmetricLock;
 use crate::chunk::{Owner, SlotLayout};
+use crate::fallible_vec::pushed;
 use crate::fork;
 use crate::ghosts::Ghosts;
-use crate::fallible_vec::pushed;
-use crate::vfs;
-use crate::page_header::{PageHeader, Queue, QueueKind, PageHash};
-use crate::share::{ShareGuard, MemberCache, CacheShare};
+use crate::page_header::{PageHash, PageHeader, Queue, QueueKind};
+use crate::share::{CacheShare, MemberCache, ShareGuard};
 use crate::spare_pages::LocalSpares;
 use crate::store::PageStore;
+use crate::vfs;
 
 /// Inverse of the small queue's part of the pages.
 const SMALL_PART: usize = 10;
@@ -137,7 +137,10 @@ impl Cache {
 
     /// Returns its share, once it has joined one.
     fn share(&self) -> Option<&'static CacheShare> {
-        self.share.get().copied().filter(|_| !fork::parent_locks_lost())
+        self.share
+            .get()
+            .copied()
+            .filter(|_| !fork::parent_locks_lost())
     }
 
     /// Runs `does` alone in the cache, with the lock of the share if there is one.

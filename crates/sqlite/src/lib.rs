@@ -23,19 +23,19 @@
 mod asymmetric_lock;
 mod cache;
 mod chunk;
+mod fallible_vec;
 mod ffi;
-mod seccomp;
 mod fixed_range;
 mod fork;
 mod ghosts;
-mod fallible_vec;
-mod pcache2;
-mod vfs;
 mod page_header;
+mod pcache2;
+mod seccomp;
 mod share;
 mod spare_pages;
 mod store;
 mod timing;
+mod vfs;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -146,7 +146,9 @@ fn elastic(options: &Options) -> Result<Elastic, InstallError> {
     }
     // The cache takes memory as it needs it, so it would stay smaller than its target without any message.
     Elastic::check_target(target, &options.ladder)?;
-    let most = granule.pages_for(options.most.max(target)).in_bytes(granule);
+    let most = granule
+        .pages_for(options.most.max(target))
+        .in_bytes(granule);
     let asked = ElasticOptions::new(most, options.ladder.clone()).target(target);
     Ok(Elastic::new(&asked.granule(granule))?)
 }

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use hugeleaf::{Bytes, PageSize};
 use hugeleaf_sys::{Advice, Memory, Space};
 
+use crate::fallible_vec::filled;
 use crate::ffi::SqlitePage;
 use crate::seccomp;
-use crate::fallible_vec::filled;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -12,12 +12,12 @@ use std::sync::OnceLock;
 use crate::cache::Cache;
 use crate::chunk::SlotLayout;
 use crate::ffi::{
-    Api, Methods, Opaque, SqlitePage, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK,
+    Api, Methods, Opaque, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK, SqlitePage,
 };
-use crate::fork::{HeldLocks, ForkLocks};
-use crate::vfs;
+use crate::fork::{ForkLocks, HeldLocks};
 use crate::share::MemberCache;
 use crate::store::{Locks, PageStore};
+use crate::vfs;
 
 static STORE: OnceLock<PageStore> = OnceLock::new();
 

@@ -11,11 +11,11 @@ use std::time::Duration;
 use hugeleaf::balance::{Benefit, Ghost};
 use hugeleaf::{Component, Granule, Managed};
 
-use crate::chunk::{UncutMemory, Chunk, Owner, SlotLayout};
-use crate::seccomp;
-use crate::fork;
+use crate::chunk::{Chunk, Owner, SlotLayout, UncutMemory};
 use crate::fallible_vec::{listed, pushed};
+use crate::fork;
 use crate::page_header::PageHeader;
+use crate::seccomp;
 use crate::timing::Timing;
 
 /// Number of keys in the ghost list. With 4000 it took a tenth of the time of a load that always hits, with 1000 a
@@ -561,7 +561,10 @@ impl Managed for ManagedShare {
         let mut granules = Vec::new();
         // The lock is released from time to time, because threads that miss a page wait for it.
         while granules.len() < count {
-            let some = self.0.lock().free_granules(VACATED.min(count - granules.len()));
+            let some = self
+                .0
+                .lock()
+                .free_granules(VACATED.min(count - granules.len()));
             if some.is_empty() {
                 break;
             }
@@ -586,7 +589,7 @@ mod tests {
 
     use super::*;
     use crate::cache::Cache;
-    use crate::store::{Origin, PagesOf, PageStore};
+    use crate::store::{Origin, PageStore, PagesOf};
 
     const SHAPE: SlotLayout = SlotLayout {
         page: 512,

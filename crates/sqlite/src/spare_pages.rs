@@ -123,7 +123,11 @@ impl Spare {
 
     /// # Safety
     /// As of [`Spare::give`].
-    unsafe fn give_back(&self, shape: SlotLayout, nodes: impl IntoIterator<Item = *mut PageHeader>) {
+    unsafe fn give_back(
+        &self,
+        shape: SlotLayout,
+        nodes: impl IntoIterator<Item = *mut PageHeader>,
+    ) {
         let mut kept = self.0.try_lock().ok();
         for node in nodes {
             let is_kept = kept.as_mut().is_some_and(|kept| kept.push(shape, node));

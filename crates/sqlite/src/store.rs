@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use hugeleaf::{Bytes, Component, Elastic, Granule, Running};
 use hugeleaf_sys::Barrier;
 
-use crate::chunk::{UncutMemory, SlotLayout};
-use crate::seccomp;
+use crate::chunk::{SlotLayout, UncutMemory};
 use crate::fork::{self, HeldLocks};
-use crate::share::{Inner, ManagedShare, CacheShare, ShareView, MemorySource};
+use crate::seccomp;
+use crate::share::{CacheShare, Inner, ManagedShare, MemorySource, ShareView};
 use crate::spare_pages::Spare;
 
 /// Maximum number of databases with their own share; the others share one, as the number of components is limited.
@@ -251,7 +251,12 @@ impl PageStore {
     }
 
     /// Creates a share. It is never freed, because caches that joined may access it at any time.
-    fn make(&'static self, source: &Origin, name: String, shape: SlotLayout) -> Option<&'static CacheShare> {
+    fn make(
+        &'static self,
+        source: &Origin,
+        name: String,
+        shape: SlotLayout,
+    ) -> Option<&'static CacheShare> {
         let Origin::Managed { elastic, running } = source else {
             return Some(Box::leak(Box::new(CacheShare::new(name, self, shape))));
         };

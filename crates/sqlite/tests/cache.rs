@@ -318,7 +318,10 @@ fn a_process_has_one_cache() {
     cache();
     let options = Options::new(Bytes::from_mib(32), crate::support::base());
     let again = hugeleaf_sqlite::install(&Api::linked(), &options);
-    assert!(matches!(again, Err(InstallError::AlreadyInstalled)), "{again:?}");
+    assert!(
+        matches!(again, Err(InstallError::AlreadyInstalled)),
+        "{again:?}"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 
-use crate::trusted_path::{ResolvedPath, PathError, fail, name_of, walk};
+use crate::trusted_path::{PathError, ResolvedPath, fail, name_of, walk};
 use crate::{Errno, SysError, effective_uid};
 
 /// Permissions of a new file before the umask.
@@ -106,7 +106,11 @@ impl StagedFile {
         }
     }
 
-    fn beside(found: ResolvedPath, mode: Option<u32>, existing: Existing) -> Result<StagedFile, PathError> {
+    fn beside(
+        found: ResolvedPath,
+        mode: Option<u32>,
+        existing: Existing,
+    ) -> Result<StagedFile, PathError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let first = mode.map_or(FRESH, |_| 0o600);
         let (from, file) = loop {

@@ -189,7 +189,12 @@ mod tests {
         let first = Deadline::new(LONG).share_for(2);
         assert!(first.remaining().unwrap() <= LONG / 2);
         assert_eq!(first.time(), LONG);
-        assert!(Deadline::new(Duration::ZERO).share_for(0).remaining().is_err());
+        assert!(
+            Deadline::new(Duration::ZERO)
+                .share_for(0)
+                .remaining()
+                .is_err()
+        );
     }
 
     /// A single test in a process of its own, because the counter is global.

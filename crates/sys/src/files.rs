@@ -315,7 +315,10 @@ mod tests {
         let file = dir.path().join("a");
         assert_eq!(metadata_at(&file).unwrap(), None);
         create_file(&file, b"x\n", &look(0o640)).unwrap();
-        assert_eq!(metadata_at(&file).unwrap(), Some((FileKind::File, look(0o640))));
+        assert_eq!(
+            metadata_at(&file).unwrap(),
+            Some((FileKind::File, look(0o640)))
+        );
         let twice = create_file(&file, b"y\n", &look(0o640)).unwrap_err();
         assert_eq!(twice.errno, Errno::EXIST);
         let folder = dir.path().join("d");

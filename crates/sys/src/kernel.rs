@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
-use crate::fault_hook::{GateReply, Gate, ProcessCall};
+use crate::fault_hook::{Gate, GateReply, ProcessCall};
 use crate::files::HostChange;
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;

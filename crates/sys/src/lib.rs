@@ -15,20 +15,22 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
+mod address_space;
 mod advice;
 mod atomic_file;
-mod membarrier;
+mod child;
 mod command_output;
+mod deadline;
 mod error;
 mod ethtool;
 mod fault_hook;
 mod file_capabilities;
 mod file_system;
 mod files;
-mod seccomp;
 mod frames;
 mod kernel;
 mod lock;
+mod membarrier;
 mod memory;
 mod memory_file;
 mod pagemap;
@@ -37,34 +39,37 @@ mod prefault;
 mod priority;
 mod process;
 mod program_query;
-mod deadline;
 mod remote_call;
-mod address_space;
+mod rusage;
+mod seccomp;
 mod thp_split;
-mod child;
 mod tracefs;
 mod trusted_path;
 mod untrusted_fs;
-mod rusage;
 mod watchdog;
 
+pub use address_space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use advice::Advice;
-pub use atomic_file::{StagedFile, Existing, draft_beside, is_draft_of, write_whole};
-pub use membarrier::Barrier;
+pub use atomic_file::{Existing, StagedFile, draft_beside, is_draft_of, write_whole};
+pub use child::{
+    ChildExit, ChildProgram, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec,
+    may_run, peer_pid, prefer_oom_kill, real_ids, return_unused, set_task_policy,
+};
 pub use command_output::{ProgramOutput, confine, run_for_output};
+pub use deadline::{Deadline, set_stop_flag};
 pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
-pub use fault_hook::{GateReply, Gate, Memory, MemoryCall, ProcessCall};
+pub use fault_hook::{Gate, GateReply, Memory, MemoryCall, ProcessCall};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use file_system::{FileSystemCapabilities, file_system_at};
 pub use files::{
     FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, metadata_at,
     probe_folder, probe_write, rename, write_value,
 };
-pub use seccomp::Filters;
 pub use frames::frames_of;
 pub use kernel::Kernel;
 pub use lock::{HostLock, Mark, lock_host, mark};
+pub use membarrier::Barrier;
 pub use memory::{Mapping, Sharing, advise_own, name_own};
 pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
@@ -76,17 +81,13 @@ pub use process::{
     terminal_columns, ticks_per_second,
 };
 pub use program_query::query_program;
-pub use deadline::{Deadline, set_stop_flag};
-pub use address_space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
+pub use rusage::{Usage, children_usage, process_usage, thread_usage};
+pub use seccomp::Filters;
 pub use thp_split::SplitFile;
-pub use child::{
-    ChildExit, ChildProgram, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
-    peer_pid, prefer_oom_kill, real_ids, return_unused, set_task_policy,
-};
 pub use tracefs::Detached;
 pub use trusted_path::{PathError, check_trusted, open_trusted};
 pub use untrusted_fs::{
-    ConfinedFolder, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
+    ConfinedFolder, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular,
+    read_at_most,
 };
-pub use rusage::{Usage, children_usage, process_usage, thread_usage};
 pub use watchdog::with_stall_limit;

@@ -5,8 +5,8 @@
 
 use hugeleaf_units::{Bytes, Range};
 
-use crate::advice::Advice;
 use crate::address_space::{READ_WRITE, madvise, mmap, munmap};
+use crate::advice::Advice;
 use crate::{Errno, SysError, last_errno};
 
 /// Sharing of a mapping: private to this process (copied on fork), or shared with its children.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_units::Failure;
 
-use crate::{ProgramOutput, Deadline, confine, effective_uid, is_safe_from_others, run_for_output};
+use crate::{Deadline, ProgramOutput, confine, effective_uid, is_safe_from_others, run_for_output};
 
 /// Time limit for one program. They exit within a second, unless the host is out of memory.
 const AT_MOST: Duration = Duration::from_secs(30);

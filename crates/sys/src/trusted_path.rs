@@ -231,7 +231,13 @@ impl PathWalk {
         Err(fail("open", &self.shown, Errno::ISDIR))
     }
 
-    fn found(self, name: OsString, shown: PathBuf, is_magic: bool, stat: Option<Stat>) -> ResolvedPath {
+    fn found(
+        self,
+        name: OsString,
+        shown: PathBuf,
+        is_magic: bool,
+        stat: Option<Stat>,
+    ) -> ResolvedPath {
         ResolvedPath {
             folder: self.folder,
             name,

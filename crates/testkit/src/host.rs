@@ -584,7 +584,10 @@ mod tests {
         if !crate::in_own_process(test) {
             return;
         }
-        for take in [|| HostAccess::Exclusive(exclusive()), || HostAccess::Shared(shared())] {
+        for take in [
+            || HostAccess::Exclusive(exclusive()),
+            || HostAccess::Shared(shared()),
+        ] {
             let guard = exclusive();
             guard.set(&knob, 4099);
             // Simulates a killed run: the lock is released, nothing is restored, the record stays.

@@ -31,7 +31,7 @@ mod wait;
 use std::path::{Path, PathBuf};
 
 pub use dead_files::DeadFiles;
-pub use process::{CommandOutput, NOBODY, ChildGuard, apart_from_processes, in_own_process};
+pub use process::{ChildGuard, CommandOutput, NOBODY, apart_from_processes, in_own_process};
 pub use wait::{PATIENCE, eventually, pause, until, until_at_most};
 
 /// Returns true if the long forms of the tests run: `make test-all` sets `HUGELEAF_TEST_ALL=1`.

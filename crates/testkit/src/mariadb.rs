@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::find_program;
 use crate::server::{
-    ServerAccount, Durability, ShutdownSignals, Server, ServerError, ServerSettings, command, folder_below,
-    run_to_end,
+    Durability, Server, ServerAccount, ServerError, ServerSettings, ShutdownSignals, command,
+    folder_below, run_to_end,
 };
 
 #[cfg(feature = "clients")]

@@ -8,8 +8,8 @@ use std::process::Command;
 use hugeleaf_units::Bytes;
 
 use crate::server::{
-    ServerAccount, Durability, ShutdownSignals, Server, ServerError, ServerSettings, as_account, command,
-    folder_below, prepare, reason_in, run_to_end,
+    Durability, Server, ServerAccount, ServerError, ServerSettings, ShutdownSignals, as_account,
+    command, folder_below, prepare, reason_in, run_to_end,
 };
 
 #[cfg(feature = "clients")]

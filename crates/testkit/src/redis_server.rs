@@ -7,7 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::find_program;
-use crate::server::{ServerAccount, ShutdownSignals, Server, ServerError, ServerSettings, command, folder_below};
+use crate::server::{
+    Server, ServerAccount, ServerError, ServerSettings, ShutdownSignals, command, folder_below,
+};
 
 #[cfg(feature = "clients")]
 mod filled;

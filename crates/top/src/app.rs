@@ -13,8 +13,8 @@ use ratatui::crossterm::event::{
 
 use crate::actions::{ChangeRequest, outcome_page};
 use crate::history::History;
-use crate::model::{Id, Operation, TreeLine, HostSample};
-use crate::pane::{Confirmation, PaneContent, Pane, help, refused};
+use crate::model::{HostSample, Id, Operation, TreeLine};
+use crate::pane::{Confirmation, Pane, PaneContent, help, refused};
 use crate::scan_schedule::Visible;
 use crate::scanner::is_own;
 use crate::table::{Column, Placed, Sort, columns, rows};
@@ -346,7 +346,9 @@ impl App {
                 self.sort.descending = !self.sort.descending;
                 self.arrange();
             }
-            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(None, PaneContent::Page(self.help())),
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => {
+                self.open(None, PaneContent::Page(self.help()))
+            }
             KeyCode::Char('w') | KeyCode::Enter => self.ask_why(),
             KeyCode::Char('p') => self.ask_move(Direction::Promote),
             KeyCode::Char('d') => self.ask_move(Direction::Demote),
@@ -477,7 +479,9 @@ impl App {
 
     /// Scrolls a pane, no further than its end.
     fn scroll(&mut self, to: usize) {
-        let AppMode::Pane(pane) = &self.mode else { return };
+        let AppMode::Pane(pane) = &self.mode else {
+            return;
+        };
         let length = self.pane_lines(pane).len();
         let to = to.min(length.saturating_sub(self.pane_height(pane)));
         if let AppMode::Pane(pane) = &mut self.mode {
@@ -489,9 +493,13 @@ impl App {
     pub fn pane_lines(&self, pane: &Pane) -> Vec<PaintedLine> {
         let view = TextOptions::plain(usize::from(self.size.0).saturating_sub(2));
         match (&pane.body, &pane.about) {
-            (PaneContent::Waiting(what), _) => vec![vec![((*what).to_owned(), Paint::Mark(Mark::Dim))]],
+            (PaneContent::Waiting(what), _) => {
+                vec![vec![((*what).to_owned(), Paint::Mark(Mark::Dim))]]
+            }
             (PaneContent::Page(page), _) => page.painted(view),
-            (PaneContent::Ask(ask), Some(about)) => ask.page(&self.config.commands, about).painted(view),
+            (PaneContent::Ask(ask), Some(about)) => {
+                ask.page(&self.config.commands, about).painted(view)
+            }
             (PaneContent::Ask(_), None) => Vec::new(),
         }
     }

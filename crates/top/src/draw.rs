@@ -14,7 +14,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Position;
 use ratatui::style::Style;
 
-use crate::app::{App, LEAST, AppMode};
+use crate::app::{App, AppMode, LEAST};
 use crate::history::spark;
 use crate::model::{Operation, TreeLine};
 use crate::table::{Column, Placed};

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{Id, HostSample};
+use crate::model::{HostSample, Id};
 
 /// Maximum number of points of a series.
 const POINTS: usize = 480;

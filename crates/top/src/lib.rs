@@ -32,4 +32,4 @@ mod tests;
 
 pub use actions::Tools;
 pub use app::AppConfig;
-pub use run::{TopSettings, TopError, run};
+pub use run::{TopError, TopSettings, run};

@@ -11,7 +11,7 @@ use hugeleaf_sys::{Existing, open_regular, write_whole};
 use hugeleaf_units::{Bytes, Failure};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{TreeLine, HostSample};
+use crate::model::{HostSample, TreeLine};
 
 const VERSION: u32 = 1;
 /// Maximum size of a recording. It stops there.

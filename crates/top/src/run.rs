@@ -17,9 +17,9 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::actions::{ChangeRequest, Tools, change, going_on, why};
-use crate::app::{TaskResult, App, AppConfig, AppAction, AppEvent, Playing};
+use crate::app::{App, AppAction, AppConfig, AppEvent, Playing, TaskResult};
 use crate::draw::draw;
-use crate::model::{Operation, TreeLine, HostSample};
+use crate::model::{HostSample, Operation, TreeLine};
 use crate::record::{Recorder, Recording};
 use crate::scan_schedule::Visible;
 use crate::scanner::{EVERY, Scanner};

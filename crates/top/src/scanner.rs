@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use hugeleaf_guard::Allowance;
-use hugeleaf_guard::status::{MoveStatus, PoolStatus, GuardStatus};
+use hugeleaf_guard::status::{GuardStatus, MoveStatus, PoolStatus};
 use hugeleaf_guard::{TreeState, client::ask_status};
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
@@ -16,7 +16,9 @@ use hugeleaf_units::{Bytes, Pages};
 use jiff::Zoned;
 
 use crate::actions::Tools;
-use crate::model::{Cost, GuardLine, ProgramMemory, HostLine, Id, Operation, TreeLine, Rates, HostSample};
+use crate::model::{
+    Cost, GuardLine, HostLine, HostSample, Id, Operation, ProgramMemory, Rates, TreeLine,
+};
 use crate::scan_schedule::{Visible, WalkCandidate, allowance, schedule};
 
 /// Interval at which settings of the host are read again.
@@ -76,7 +78,11 @@ impl Scanner {
     }
 
     /// Scans once. `own` is the promotion or demotion that this program runs.
-    pub fn scan(&mut self, wanted: &Visible, own: Option<Operation>) -> Result<HostSample, ReadError> {
+    pub fn scan(
+        &mut self,
+        wanted: &Visible,
+        own: Option<Operation>,
+    ) -> Result<HostSample, ReadError> {
         let root = self.tools.root.clone();
         let before = process_usage().processor();
         let page = self.host.base_page;

@@ -6,7 +6,7 @@ use hugeleaf_report::page::{Cell, Mark, Value};
 use hugeleaf_report::screen::clean;
 use hugeleaf_units::time;
 
-use crate::model::{TreeLine, HostSample};
+use crate::model::{HostSample, TreeLine};
 
 hugeleaf_units::named! {
     /// The columns from left to right. The name is the head.

@@ -11,7 +11,9 @@ use hugeleaf_units::{Bytes, Failure, PageSize};
 
 use crate::actions::Tools;
 use crate::app::{App, AppConfig, AppEvent, Playing};
-use crate::model::{Cost, GuardLine, ProgramMemory, HostLine, Operation, TreeLine, Rates, HostSample};
+use crate::model::{
+    Cost, GuardLine, HostLine, HostSample, Operation, ProgramMemory, Rates, TreeLine,
+};
 
 pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> TreeLine {
     TreeLine {

@@ -11,17 +11,17 @@ mod finish;
 mod interval;
 mod locks;
 mod memory_snapshot;
+mod permissions;
 mod pid_namespace;
 mod processes;
 mod queue;
 mod record;
-mod permissions;
 mod stacks;
 mod static_symbols;
 mod symbols;
+mod target_usage;
 mod tracepoint;
 mod window;
-mod target_usage;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,16 +33,16 @@ use hugeleaf_perf::{allow_many_descriptors, monotonic_nanos};
 use hugeleaf_sys::{Kernel, setcap_advice};
 use hugeleaf_units::Bytes;
 
-use crate::model::{TraceEnd, Interval, MemoryState, SourceState, Trace, TracedTarget};
+use crate::model::{Interval, MemoryState, SourceState, Trace, TraceEnd, TracedTarget};
 use counters::ProcessorCounters;
-use events::{OpenEvents, EventOptions, ring_for_samples};
+use events::{EventOptions, OpenEvents, ring_for_samples};
 use interval::Intervals;
+use permissions::Guards;
 use processes::ProcessTable;
 use queue::Queue;
-use permissions::Guards;
+use target_usage::Work;
 use tracepoint::Tracefs;
 use window::Windows;
-use target_usage::Work;
 
 const PAUSE: Duration = Duration::from_millis(50);
 

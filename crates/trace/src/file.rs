@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use hugeleaf_sys::{StagedFile, Existing, PathError};
+use hugeleaf_sys::{Existing, PathError, StagedFile};
 
 use crate::model::{SCHEMA, Trace};
 

@@ -7,9 +7,9 @@
 
 use crate::Trace;
 
+pub mod collections;
 pub mod intervals;
 pub mod locks;
-pub mod collections;
 pub mod memory;
 pub mod profile;
 #[cfg(test)]

@@ -15,7 +15,9 @@ use std::time::Duration;
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Kernel, Mapping, Sharing};
 use hugeleaf_testkit::host::alone_as_root;
-use hugeleaf_trace::model::{TraceEnd, Lock, LockKind, CpuMode, TracedProcess, SourceState, TracedTarget};
+use hugeleaf_trace::model::{
+    CpuMode, Lock, LockKind, SourceState, TraceEnd, TracedProcess, TracedTarget,
+};
 use hugeleaf_trace::{CollectOptions, CollectStage, Trace, collect};
 use hugeleaf_units::{Bytes, PageSize};
 

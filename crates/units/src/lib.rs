@@ -15,23 +15,23 @@
 mod bytes;
 pub mod deserialize;
 mod failure;
-pub mod panic;
 mod ladder;
 mod named_enum;
 mod page;
+pub mod panic;
 mod parse;
-mod text_position;
 mod range;
 mod share;
+mod text_position;
 pub mod time;
 
 pub use bytes::Bytes;
 pub use failure::Failure;
-pub use panic::FAULT;
 pub use ladder::{Ladder, Rung};
 pub use page::{PageKind, PageSize, Pages};
+pub use panic::FAULT;
 pub use parse::ParseError;
-pub use text_position::line_and_column;
 pub use range::{EmptyRange, Range};
 pub use share::Share;
+pub use text_position::line_and_column;
 pub use time::parse_time;

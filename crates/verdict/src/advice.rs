@@ -9,12 +9,12 @@ use hugeleaf_host::{Host, Pool, ThpUse, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
-use crate::pool_programs::PoolProgram;
 use crate::overcommit;
+use crate::pool_programs::PoolProgram;
 use crate::reservation;
 use crate::shell_word;
 
-pub use hugeleaf_host::{SettingRequirement, AcceptedValues};
+pub use hugeleaf_host::{AcceptedValues, SettingRequirement};
 
 /// A setting of a host: the kernel's file for it, or an object that a tool configures.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -131,7 +131,10 @@ impl Setting {
 
     /// True if a container has its own instance of the setting.
     const fn is_of_container(&self) -> bool {
-        matches!(self.kind, SettingKind::Groups | SettingKind::Files | SettingKind::Segments)
+        matches!(
+            self.kind,
+            SettingKind::Groups | SettingKind::Files | SettingKind::Segments
+        )
     }
 }
 
@@ -356,9 +359,10 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
     is_of_this_host(change, host.is_in_container)?;
     if (change.setting.path(), &*change.to) == (overcommit::MODE, overcommit::STRICT) {
         let instead = "hugeleaf check    # shows committed memory and the limit".to_owned();
-        return overcommit::strict(host)
-            .map(|_| ())
-            .map_err(|why| Refused { why, alternative: instead });
+        return overcommit::strict(host).map(|_| ()).map_err(|why| Refused {
+            why,
+            alternative: instead,
+        });
     }
     let SettingKind::Pool(size, node) = change.setting.kind else {
         return Ok(());
@@ -368,7 +372,10 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
         Err(_) => Err(format!("'{}' is not a number of pages", change.to)),
     };
     let instead = PLAN.to_owned();
-    fits.map_err(|why| Refused { why, alternative: instead })
+    fits.map_err(|why| Refused {
+        why,
+        alternative: instead,
+    })
 }
 
 /// Returns the risk that each change of the setting has.
@@ -451,7 +458,10 @@ impl FeasibleChange {
 
 /// Returns the risks of the changes that one command makes.
 pub fn risks<'a>(changes: impl IntoIterator<Item = &'a FeasibleChange>) -> Option<String> {
-    let mut all: Vec<&str> = changes.into_iter().filter_map(FeasibleChange::risk).collect();
+    let mut all: Vec<&str> = changes
+        .into_iter()
+        .filter_map(FeasibleChange::risk)
+        .collect();
     all.dedup();
     (!all.is_empty()).then(|| all.join("; "))
 }
@@ -574,10 +584,15 @@ pub fn unwanted<'a>(
 
 /// Compares the value in force with the wants. A want for huge pages names the file in force of the full size, and holds for
 /// the files of all sizes.
-fn want_against<'a>(setting: &Setting, in_force: &str, wants: &'a [SettingRequirement]) -> Option<&'a SettingRequirement> {
+fn want_against<'a>(
+    setting: &Setting,
+    in_force: &str,
+    wants: &'a [SettingRequirement],
+) -> Option<&'a SettingRequirement> {
     let of = thp_use(&setting.path);
-    let is_same =
-        |want: &SettingRequirement| want.file == setting.path || (of.is_some() && thp_use(&want.file) == of);
+    let is_same = |want: &SettingRequirement| {
+        want.file == setting.path || (of.is_some() && thp_use(&want.file) == of)
+    };
     let is_file = setting.kind == SettingKind::File;
     let mut all = wants.iter().filter(|want| is_file && is_same(want));
     all.find(|want| !want.values.allows(in_force))

@@ -11,16 +11,19 @@ use hugeleaf_host::{Fact, Host};
 use crate::advice;
 
 mod file_systems;
+mod judge;
 mod model;
 mod programs;
 mod rows;
 mod setting;
-mod judge;
 #[cfg(test)]
 mod tests;
 
 pub use file_systems::{FileSystem, file_systems};
-pub use model::{Checked, Profile, KnownProgram, CheckRow, RunningProgram, CheckState, ProgramSetting, ProgramRequirement};
+pub use model::{
+    CheckRow, CheckState, Checked, KnownProgram, Profile, ProgramRequirement, ProgramSetting,
+    RunningProgram,
+};
 pub use programs::{PROGRAMS_SOURCE, packages, programs, servers};
 
 /// Returns the wants of the programs that run here, for other screens that advise settings.
@@ -43,7 +46,8 @@ pub fn check(checked: &Checked<'_>) -> Vec<CheckRow> {
         ("limits", rows::limits(checked)),
         ("programs", programs::rows(checked)),
     ];
-    let of_area =
-        |(area, rows): (_, Vec<CheckRow>)| rows.into_iter().map(move |row| CheckRow { area, ..row });
+    let of_area = |(area, rows): (_, Vec<CheckRow>)| {
+        rows.into_iter().map(move |row| CheckRow { area, ..row })
+    };
     areas.into_iter().flat_map(of_area).collect()
 }

@@ -12,7 +12,7 @@
 mod pages;
 mod reason;
 
-use hugeleaf_host::{ThpAdvice, Fact, Host, Process, Role, Segment};
+use hugeleaf_host::{Fact, Host, Process, Role, Segment, ThpAdvice};
 use hugeleaf_units::{Bytes, PageSize};
 
 pub use pages::{BlockPages, Slot, Tally, cut, is_resident, parts};
@@ -32,7 +32,9 @@ impl MappingKind {
         let anonymous = segment.object == (0, 0, 0);
         match segment.shared {
             false if anonymous => MappingKind::Private,
-            true if anonymous || segment.role == Role::Shm || is_on_tmpfs(segment) => MappingKind::Shared,
+            true if anonymous || segment.role == Role::Shm || is_on_tmpfs(segment) => {
+                MappingKind::Shared
+            }
             _ => MappingKind::File,
         }
     }

@@ -60,15 +60,27 @@ impl Finding {
         }
     }
 
-    pub fn problem(id: &'static str, text: impl Into<String>, next: impl Into<ScreenCommand>) -> Finding {
+    pub fn problem(
+        id: &'static str,
+        text: impl Into<String>,
+        next: impl Into<ScreenCommand>,
+    ) -> Finding {
         Finding::new(Severity::Problem, id, text, next)
     }
 
-    pub fn warning(id: &'static str, text: impl Into<String>, next: impl Into<ScreenCommand>) -> Finding {
+    pub fn warning(
+        id: &'static str,
+        text: impl Into<String>,
+        next: impl Into<ScreenCommand>,
+    ) -> Finding {
         Finding::new(Severity::Warning, id, text, next)
     }
 
-    pub fn note(id: &'static str, text: impl Into<String>, next: impl Into<ScreenCommand>) -> Finding {
+    pub fn note(
+        id: &'static str,
+        text: impl Into<String>,
+        next: impl Into<ScreenCommand>,
+    ) -> Finding {
         Finding::new(Severity::Note, id, text, next)
     }
 }
@@ -80,7 +92,10 @@ pub fn on_one_screen(mut all: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// Removes commands that contradict the wants of running programs. `check` weighs all wants.
-pub fn without_contradicting_wants(all: Vec<Finding>, wants: &[advice::SettingRequirement]) -> Vec<Finding> {
+pub fn without_contradicting_wants(
+    all: Vec<Finding>,
+    wants: &[advice::SettingRequirement],
+) -> Vec<Finding> {
     let instead = ("see hugeleaf check", "hugeleaf check");
     without_contradictions(all, wants, instead)
 }

@@ -23,12 +23,12 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 pub mod advice;
-pub mod pool_programs;
 pub mod check;
 pub mod eligible;
 pub mod findings;
 pub mod growth;
 pub(crate) mod overcommit;
+pub mod pool_programs;
 pub mod predict;
 pub mod reservation;
 pub mod roles;

@@ -25,7 +25,12 @@ enum Size {
     Any,
 }
 
-const fn program(begins: &'static str, on: &'static str, off: &'static str, size: Size) -> PoolProgram {
+const fn program(
+    begins: &'static str,
+    on: &'static str,
+    off: &'static str,
+    size: Size,
+) -> PoolProgram {
     PoolProgram {
         begins,
         on,

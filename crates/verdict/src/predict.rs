@@ -222,7 +222,11 @@ fn seconds(watched: &Observation) -> f64 {
     watched.time.as_secs_f64().max(1e-6)
 }
 
-pub fn predict(watched: &Observation, reads: &ReadLatency, model: &Model) -> Result<Predicted, NoPrediction> {
+pub fn predict(
+    watched: &Observation,
+    reads: &ReadLatency,
+    model: &Model,
+) -> Result<Predicted, NoPrediction> {
     let working_set = working_set(watched, model)?;
     let time = seconds(watched);
     let used = watched.user + watched.system;

@@ -104,7 +104,9 @@ pub fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
 }
 
 fn in_pools(host: &Host) -> Bytes {
-    host.totals().map(|pool| pool.all().in_bytes(pool.size)).sum()
+    host.totals()
+        .map(|pool| pool.all().in_bytes(pool.size))
+        .sum()
 }
 
 /// Returns the maximum size of all pools together. All checks of pool sizes use this rule. The margin, and in any case
@@ -208,8 +210,14 @@ mod tests {
     #[test]
     fn margins() {
         let total = Bytes(64 << 30);
-        assert_eq!("10%".parse::<Margin>().unwrap().resolve(Bytes(1000)), Bytes(100));
-        assert_eq!("2G".parse::<Margin>().unwrap().resolve(total), Bytes(2 << 30));
+        assert_eq!(
+            "10%".parse::<Margin>().unwrap().resolve(Bytes(1000)),
+            Bytes(100)
+        );
+        assert_eq!(
+            "2G".parse::<Margin>().unwrap().resolve(total),
+            Bytes(2 << 30)
+        );
         assert_eq!(Margin::usual(Bytes(4 << 30)), Bytes(1 << 30));
         assert_eq!(Margin::usual(total), Margin::Percent(10.0).resolve(total));
         for (memory, floor) in [

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{
-    PageUsage, Host, Process, Role, RunPageKind, RunPolicy, RunRole, RunSettings, Segment,
+    Host, PageUsage, Process, Role, RunPageKind, RunPolicy, RunRole, RunSettings, Segment,
 };
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use serde::Serialize;
@@ -158,7 +158,9 @@ impl RequestedPages {
     fn from_policy(host: &Host, asked: &RunPolicy) -> Option<RequestedPages> {
         let pmd = host.pmd_page.get();
         let pages = match asked.typed.parse::<PagePolicy>() {
-            Ok(PagePolicy::Ladder(ladder)) => ladder.rungs().iter().map(|r| (r.size, r.kind)).collect(),
+            Ok(PagePolicy::Ladder(ladder)) => {
+                ladder.rungs().iter().map(|r| (r.size, r.kind)).collect()
+            }
             Ok(PagePolicy::Base) => Vec::new(),
             Ok(PagePolicy::Auto) | Err(_) => {
                 // The request named no size, so any huge page will do.
@@ -221,7 +223,12 @@ impl Case<'_> {
     }
 
     /// Returns the bytes of a segment where no requested page would fit.
-    fn without_room(&self, wanted: &RequestedPages, segment: &Segment, account: &SegmentAccount) -> Bytes {
+    fn without_room(
+        &self,
+        wanted: &RequestedPages,
+        segment: &Segment,
+        account: &SegmentAccount,
+    ) -> Bytes {
         let Some(smallest) = wanted.smallest() else {
             return Bytes::ZERO;
         };

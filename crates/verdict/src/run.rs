@@ -9,12 +9,12 @@
 pub mod ldr_cntrl;
 mod obstacle;
 mod policy;
-pub(crate) mod rung;
 mod resolve;
+pub(crate) mod rung;
 #[cfg(test)]
 mod tests;
 
 pub use hugeleaf_host::RunRole;
 pub use obstacle::{Obstacle, SANITIZER_OPTION, obstacle};
-pub use policy::{Numa, Policy, PagePolicy};
+pub use policy::{Numa, PagePolicy, Policy};
 pub use resolve::{Missing, ResolvedPolicy, resolve};

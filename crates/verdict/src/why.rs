@@ -31,7 +31,7 @@ use crate::eligible::{Reason, Remedy};
 use crate::growth::Holes;
 
 pub use hugetlb::available;
-pub use summary::{SummaryLine, Summary, counted, summarise};
+pub use summary::{Summary, SummaryLine, counted, summarise};
 pub(crate) use text::restart;
 pub use text::{account, judge};
 

@@ -7,7 +7,7 @@ use hugeleaf_sys::{Advice, Errno, Pid, SysError};
 use hugeleaf_units::{Bytes, Range};
 
 use crate::child::{ChildError, line, parse, say};
-use crate::protocol::{Event, LINE_LIMIT, RANGE_LIMIT, WorkloadRequest, Stats};
+use crate::protocol::{Event, LINE_LIMIT, RANGE_LIMIT, Stats, WorkloadRequest};
 
 /// Deadline for an answer; the longest valid one takes the collapse of a few gigabytes.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -9,9 +9,9 @@ use std::time::Duration;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::child::{self, ChildError, ChildCommand};
+use crate::child::{self, ChildCommand, ChildError};
 use crate::client::Client;
-use crate::protocol::{Event, Progress, Ready, WorkloadRequest, WorkloadSettings, Stats};
+use crate::protocol::{Event, Progress, Ready, Stats, WorkloadRequest, WorkloadSettings};
 use crate::self_advice::SelfAdvice;
 
 /// Minimum size of the page cache; the database must exceed the CPU caches.

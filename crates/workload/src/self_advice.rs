@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use hugeleaf_sys::{GateReply, Errno, Gate, ProcessCall};
+use hugeleaf_sys::{Errno, Gate, GateReply, ProcessCall};
 
 use crate::client::Client;
 

@@ -20,8 +20,10 @@ use hugeleaf_units::{Bytes, Range};
 use crate::cache::{CacheError, DATABASE_PAGE, SqliteCache};
 use crate::child::{self, ChildError, parse};
 use crate::database::{Database, RowStatements};
-use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, WorkloadRequest, WorkloadSettings, Stage, Stats};
 use crate::latency_histogram::{record, times};
+use crate::protocol::{
+    Event, LINE_LIMIT, Progress, Ready, Stage, Stats, WorkloadRequest, WorkloadSettings,
+};
 
 /// Number of operations per update.
 const UPDATE_EVERY: u64 = 10;
@@ -146,7 +148,10 @@ fn fill(
 }
 
 /// Runs the load until CPU caches and allocator are in their steady state.
-fn warm(load: &mut QueryClient<'_>, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<(), CacheError> {
+fn warm(
+    load: &mut QueryClient<'_>,
+    progress: &mut dyn FnMut(Stage, u64, u64),
+) -> Result<(), CacheError> {
     const STEP: u64 = 1 << 15;
     let total = load.rows.min(WARM_OPERATIONS);
     while load.operations < total {

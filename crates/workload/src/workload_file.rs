@@ -5,18 +5,19 @@
 //! runs the commands in a separate folder and leaves nothing behind. The workloads of hugeleaf are in [`SHIPPED`].
 
 mod counts;
-mod metrics;
 mod file;
+mod metrics;
 mod needs;
 mod runner;
 mod shipped;
 mod size;
 
-pub use metrics::{Figure, NoFigure, LoadOutput, figures};
 pub use file::{
-    Better, WorkloadSpec, FileError, LoadSpec, Loop, Measure, OwnArm, SCHEMA, Script, ServerSpec, MetricSource,
+    Better, FileError, LoadSpec, Loop, Measure, MetricSource, OwnArm, SCHEMA, Script, ServerSpec,
+    WorkloadSpec,
 };
+pub use metrics::{Figure, LoadOutput, NoFigure, figures};
 pub use needs::Needs;
-pub use runner::{RunningServer, Runner, RunnerError, Watched};
+pub use runner::{Runner, RunnerError, RunningServer, Watched};
 pub use shipped::{SHIPPED, Shipped, shipped};
 pub use size::Size;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hugeleaf_workload::workload_file::{WorkloadSpec, Script, Runner, RunnerError};
+use hugeleaf_workload::workload_file::{Runner, RunnerError, Script, WorkloadSpec};
 
 fn parse(text: &str) -> Result<WorkloadSpec, String> {
     WorkloadSpec::parse(Path::new("w.toml"), text).map_err(|e| e.to_string())

@@ -14,7 +14,7 @@ use std::time::Duration;
 use hugeleaf_sys::{Advice, Errno, Kernel, effective_uid};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_units::{Bytes, PageSize, Range};
-use hugeleaf_workload::{ChildError, Oltp, ChildCommand, Progress, WorkloadSettings, Stage, serve};
+use hugeleaf_workload::{ChildCommand, ChildError, Oltp, Progress, Stage, WorkloadSettings, serve};
 
 const CACHE: Bytes = Bytes::from_mib(64);
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::workload_file::{SHIPPED, Script, Runner, RunnerError, figures, shipped};
+use hugeleaf_workload::workload_file::{Runner, RunnerError, SHIPPED, Script, figures, shipped};
 
 /// Sizes with run times of seconds, and the command that damages the checked result.
 struct Small {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_proof::circumstances;
-use hugeleaf_proof::rows::{ArmAbout, Quantity, Results, Row, Sample, fields};
+use hugeleaf_proof::rows::{ArmInfo, Quantity, Results, Row, Sample, fields};
 use hugeleaf_sys::Kernel;
 use serde_json::{Map, Value, json};
 
@@ -36,11 +36,11 @@ impl Record {
         let unit_alone = if unit == "seconds" { "time" } else { unit };
         let (arm, quantity) = label.split_once(": ").unwrap_or((&label, unit_alone));
         if self.results.arms.iter().all(|known| known.name != arm) {
-            self.results.arms.push(ArmAbout::named(arm));
+            self.results.arms.push(ArmInfo::named(arm));
         }
         let values = samples.iter().enumerate();
         let finite = values.filter(|(_, value)| value.is_finite());
-        let samples = finite.map(|(round, value)| Sample::of(round, *value));
+        let samples = finite.map(|(round, value)| Sample::new(round, *value));
         let quantity = Quantity::of_unit(quantity, unit);
         let row = Row::new(arm, Vec::new(), quantity, samples.collect());
         self.results.rows.push(row);

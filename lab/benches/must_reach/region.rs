@@ -372,7 +372,7 @@ fn read(sizes: &Sizes, pool: PageSize, base: PageSize, out: &Path) -> Result<(),
 /// Measures the wall-clock seconds of moving granules from one component to another, and back.
 fn elastic(sizes: &Sizes, pool: PageSize, out: &Path) -> Result<(), Failed> {
     let mut record = Record::new("region-elastic", "make bench");
-    let still = pool.pages_for(Bytes(sizes.moved.get() / 16)).of(pool);
+    let still = pool.pages_for(Bytes(sizes.moved.get() / 16)).in_bytes(pool);
     // Twice: the bare calls have pages of their own.
     let _pool = RestoreSetting::free_pages(pool, sizes.moved + sizes.moved + still)?;
     let free = pages(pool, "free_hugepages")?;

@@ -17,7 +17,7 @@ use crate::clients::{Clients, Interval, Operation};
 use crate::record::{Record, median, version};
 use crate::{Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::find_program;
-use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
+use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for, prepare};
 
 /// Number of MariaDB's clients per processor.
 const CLIENTS_A_PROCESSOR: usize = 4;
@@ -205,7 +205,7 @@ fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed
         Mode::Full => ("384M", 400_000),
         Mode::Smoke => ("64M", 40_000),
     };
-    let account = Account::first_of(&["mysql", "nobody"]);
+    let account = ServerAccount::first_of(&["mysql", "nobody"]);
     let folder = folder_for(account);
     let data = format!("--datadir={}", folder.path().join("data").display());
     prepare(as_account(account, install, folder.path()).args([
@@ -292,7 +292,7 @@ fn redis(mode: Mode, program: &Path) -> Result<Subject, Failed> {
         Mode::Full => 1_000_000,
         Mode::Smoke => 100_000,
     };
-    let account = Account::first_of(&["redis", "nobody"]);
+    let account = ServerAccount::first_of(&["redis", "nobody"]);
     let folder = folder_for(account);
     let socket = folder.path().join("redis.sock");
     let mut command = as_account(account, program, folder.path());

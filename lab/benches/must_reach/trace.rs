@@ -19,7 +19,7 @@ use self::loads::{Fight, Load, Pgbench};
 use crate::record::{Record, median, paired, version};
 use crate::{Asked, Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::postgresql::{init, programs};
-use hugeleaf_testkit::server::{Account, Server, as_account, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for};
 
 /// Time before each interval: a trace first reads memory, and names functions at its end.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -169,7 +169,7 @@ fn pgbench(cost: &Cost<'_>, record: &mut Record) -> Result<(), Failed> {
         return Ok(());
     };
     record.figure("pgbench, server", version(&bin.join("postgres")));
-    let account = Account::first_of(&["postgres", "nobody"]);
+    let account = ServerAccount::first_of(&["postgres", "nobody"]);
     let home = folder_for(account);
     init(&bin, account, home.path());
     let socket = home.path().display().to_string();

@@ -13,4 +13,4 @@ pub use direct::{
     open_direct, unlock_memory,
 };
 pub use loop_device::MemoryDevice;
-pub use uring::{Direction, Completion, Ring, with_ring};
+pub use uring::{Completion, Direction, Ring, with_ring};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiments::mover::MoverSettings;
-use crate::kits::mover::{AskedIoPages, IoPages, IoMode, AreaLocation};
+use crate::kits::mover::{AreaLocation, AskedIoPages, IoMode, IoPages};
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, parse_time};
 
@@ -243,7 +243,10 @@ mod tests {
     fn places() {
         assert_eq!(place("memory".as_ref()), AreaLocation::Memory);
         assert_eq!(place(".".as_ref()), AreaLocation::Folder(".".into()));
-        assert_eq!(place("none".as_ref()), AreaLocation::Existing("none".into()));
+        assert_eq!(
+            place("none".as_ref()),
+            AreaLocation::Existing("none".into())
+        );
     }
 
     #[derive(clap::Parser)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use hugeleaf_cli::bench::{Output, Setup, named, parse_count, usual};
 use hugeleaf_cli::context::{Context, Failure};
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::{AskedPages, PageArm, Program};
+use hugeleaf_workload::{AskedPages, ChildCommand, PageArm};
 
 use crate::experiments::pagetables::PageTablesSettings;
 use crate::kits::pagetables::serve_attacher;
@@ -79,7 +79,7 @@ impl Args {
             region,
             seed: self.seed,
             memory_limit: setup.most,
-            program: Program {
+            program: ChildCommand {
                 path: context.root.path("proc/self/exe"),
                 arguments: vec![ATTACHER.into()],
             },

@@ -10,7 +10,7 @@ use hugeleaf_units::Bytes;
 use super::layout::read_layout;
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, Shortage};
-use hugeleaf_proof::rows::{Layout, Place};
+use hugeleaf_proof::rows::{PageLayout, Parameter};
 
 /// Request for data spaces: each way on each kind of pages, in the order of the pages.
 pub(super) struct Take<'a, M> {
@@ -30,7 +30,7 @@ pub(super) struct Arm<M> {
     pub(super) way: M,
     pub(super) pages: IoPages,
     pub(super) label: String,
-    pub(super) at: Vec<Place>,
+    pub(super) at: Vec<Parameter>,
     /// Index of its data space; `None` if it is unavailable.
     space: Option<usize>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Arm<M> {
 struct Space {
     kind: Kind,
     memory: IoMemory,
-    before: Layout,
+    before: PageLayout,
 }
 
 /// The pages of a space, and true if it is for ways that lock.
@@ -84,7 +84,7 @@ impl<M: Copy + ToString> Take<'_, M> {
                     before: read_layout(&memory, self.block, run.machine)?,
                     memory,
                 }),
-                Err(error) => lacking.push((kind, Shortage::of(self.space, error)?)),
+                Err(error) => lacking.push((kind, Shortage::from_error(self.space, error)?)),
             }
         }
         let mut all = Vec::new();
@@ -92,7 +92,7 @@ impl<M: Copy + ToString> Take<'_, M> {
             for pages in self.pages {
                 let kind = self.kind(*way, *pages);
                 let (label, way_named) = (pages.to_string(), way.to_string());
-                let at = vec![Place::text(self.place, &way_named)];
+                let at = vec![Parameter::text(self.place, &way_named)];
                 if let Some((_, why)) = lacking.iter().find(|(lacks, _)| *lacks == kind) {
                     run.lacks(&label, &at, why);
                 }
@@ -137,7 +137,7 @@ impl<M> Arms<M> {
             let Some(space) = arm.space.map(|at| &self.spaces[at]) else {
                 continue;
             };
-            let after = Layout {
+            let after = PageLayout {
                 when: "after".to_owned(),
                 ..read_layout(&space.memory, self.block, run.machine)?
             };
@@ -145,7 +145,7 @@ impl<M> Arms<M> {
             if let Some(wrong) = looks.iter().find(|look| look.verified == Some(false)) {
                 run.doubt(&arm.label, &arm.at, wrong.note.as_ref());
             }
-            run.results.layouts.extend(looks.map(|look| Layout {
+            run.results.layouts.extend(looks.map(|look| PageLayout {
                 arm: arm.label.clone(),
                 at: arm.at.clone(),
                 ..look

@@ -1,8 +1,8 @@
 //! The layout of memory: its page sizes, and the physical contiguity of its frames.
 
-use hugeleaf_host::{Held, Host};
-use hugeleaf_proof::bench::{BenchError, Machine, astray, held_by_folio};
-use hugeleaf_proof::rows::Layout;
+use hugeleaf_host::{Host, PageUsage};
+use hugeleaf_proof::bench::{BenchError, Machine, held_by_folio, page_mismatch};
+use hugeleaf_proof::rows::PageLayout;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 
@@ -13,7 +13,7 @@ pub(super) fn read_layout(
     memory: &IoMemory,
     block: Bytes,
     machine: &Machine<'_>,
-) -> Result<Layout, BenchError> {
+) -> Result<PageLayout, BenchError> {
     let seen = memory.facts(block)?;
     let arm = memory.pages().mapped(machine.host);
     let held = match seen.held {
@@ -22,18 +22,18 @@ pub(super) fn read_layout(
     };
     let (pages, note) = match held {
         Ok(held) => {
-            let note = astray(&held, arm, Held::total(&held));
+            let note = page_mismatch(&held, arm, PageUsage::total(&held));
             (held, note)
         }
         Err(reason) => (Vec::new(), Some(reason)),
     };
     let extents = seen.extents_a_block;
     let note = note.or_else(|| scattered(memory.pages(), extents, arm, block, machine.host));
-    Ok(Layout {
+    Ok(PageLayout {
         extents_a_block: extents,
         verified: Some(note.is_none()),
         note,
-        ..Layout::new("", &[], "before", pages)
+        ..PageLayout::new("", &[], "before", pages)
     })
 }
 

@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use crate::kits::mover::{
-    Devices, Edge, IoMemory, IoPages, MoverLoad, IoMode, Moved, MoverError, AreaLocation as DevicePlace, AreaOptions,
-    measure_devices, run as move_blocks, verify,
+    AreaLocation as DevicePlace, AreaOptions, Devices, Edge, IoMemory, IoMode, IoPages, Moved,
+    MoverError, MoverLoad, measure_devices, run as move_blocks, verify,
 };
 use hugeleaf_host::Host;
 use hugeleaf_sys::may_lock;
@@ -23,7 +23,7 @@ use super::cpu_time::{Seconds, processors, since};
 use super::io_spaces::{Arms, Take};
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{ArmAbout, Kind, Quantity, Results, Sample};
+use hugeleaf_proof::rows::{ArmInfo, Quantity, QuantityKind, Results, Sample};
 
 mod rows;
 mod streams;
@@ -106,7 +106,7 @@ pub fn measure(
     let arms = take.take(&mut run)?;
     let samples = s.rounds + if s.rate.is_some() { streams::ROUNDS } else { 0 };
     for arm in &arms.all {
-        run.expect(ArmAbout::named(&arm.label), arm.at.clone(), samples);
+        run.expect(ArmInfo::named(&arm.label), arm.at.clone(), samples);
     }
     if arms.available().is_empty() {
         return run.finish(&main());
@@ -282,7 +282,13 @@ impl Mover<'_> {
         /// A longer run shows nothing more.
         const LONGEST: Duration = Duration::from_secs(1);
         let s = self.settings;
-        let mut load = Mover::load(&self.devices, s, IoMode::Direct, s.writers, run.machine.host);
+        let mut load = Mover::load(
+            &self.devices,
+            s,
+            IoMode::Direct,
+            s.writers,
+            run.machine.host,
+        );
         load.time = load.time.min(LONGEST);
         if let Some(memory) = self.arms.largest() {
             let (moved, time) = measure_devices(memory, &load, run.machine.stop)?;
@@ -305,7 +311,7 @@ impl Mover<'_> {
         for (quantity, value) in of_run(&moved, processors) {
             let sample = Sample {
                 at_seconds,
-                ..Sample::of(round, value)
+                ..Sample::new(round, value)
             };
             run.results.add(&label, &at, quantity, sample);
         }
@@ -339,7 +345,7 @@ impl Mover<'_> {
         }
         steps.push(tried.into());
         let kept_up = Quantity {
-            kind: Kind::Amount,
+            kind: QuantityKind::Amount,
             ..Quantity::rate("writers that keep up", "")
         };
         let best = Sample::from(search.best() as f64);
@@ -372,7 +378,7 @@ fn caveats(run: &mut Measuring<'_>) {
     );
     let results = &mut run.results;
     let is_lock =
-        |place: &hugeleaf_proof::rows::Place| place.value.to_string() == IoMode::Lock.name();
+        |place: &hugeleaf_proof::rows::Parameter| place.value.to_string() == IoMode::Lock.name();
     let mut rows = results.rows.iter();
     if rows.any(|row| row.arm.starts_with("hugetlb") && row.at.iter().any(is_lock)) {
         results.caveats.push(

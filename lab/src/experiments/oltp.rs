@@ -10,22 +10,22 @@ mod embedded;
 mod external_server;
 mod mariadb;
 mod measure;
-mod settings;
 mod pages;
 mod postgres;
+mod private_server;
 mod rows;
 mod run;
 mod server;
+mod settings;
 mod setup;
-mod private_server;
 mod translation_cost;
 mod watch;
 
 pub use copier::{COPIER, copy_until_ended};
 pub use measure::{SERVERS, measure};
-pub use settings::{Database, Io, OltpSettings, ServerKind};
 pub use pages::Pages;
+pub use settings::{Database, Io, OltpSettings, ServerKind};
 
+pub(super) use private_server::promote_mariadb;
 pub(super) use run::FILLED_AT;
 pub(super) use server::cache_pages;
-pub(super) use private_server::promote_mariadb;

@@ -8,19 +8,19 @@
 use std::sync::atomic::Ordering;
 
 use hugeleaf::{MemoryError, Region, RegionOptions};
-use hugeleaf_host::process::stat::{Status, parse_status};
+use hugeleaf_host::process::stat::{ProcessStatus, parse_status};
 use hugeleaf_host::system::meminfo;
-use hugeleaf_host::{Held, Host};
+use hugeleaf_host::{Host, PageUsage};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::{ChildError, PageArm, Program};
+use hugeleaf_workload::{ChildCommand, ChildError, PageArm};
 use serde_json::json;
 
 use crate::kits::pagetables::{AttachTiming, Attachers};
 
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, Refusal, Shortage};
-use hugeleaf_proof::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample};
+use hugeleaf_proof::rows::{ArmInfo, Chart, PageLayout, Parameter, Quantity, Results, Row, Sample};
 
 /// Kernel memory of a process besides its own memory and page tables: its kernel stack, its descriptors,
 /// its mappings. This is twice the measured value (a thousand processes took 64K each).
@@ -38,7 +38,7 @@ pub struct PageTablesSettings {
     /// Maximum ordinary memory held at a time.
     pub memory_limit: Bytes,
     /// The program that runs [`crate::kits::pagetables::serve_attacher`].
-    pub program: Program,
+    pub program: ChildCommand,
 }
 
 const GROWTH: &str = "page tables";
@@ -82,7 +82,7 @@ pub fn measure(
     rising.sort_unstable();
     for arm in &settings.arms {
         for processes in &rising {
-            run.expect(ArmAbout::of(*arm), place(*processes), *processes);
+            run.expect(ArmInfo::from_arm(*arm), place(*processes), *processes);
         }
     }
     let went = (settings.processes.iter()).try_for_each(|processes| {
@@ -95,8 +95,8 @@ pub fn measure(
     run.finish(&growth_of_all())
 }
 
-fn place(processes: usize) -> Vec<Place> {
-    vec![Place::number("processes", processes as u64)]
+fn place(processes: usize) -> Vec<Parameter> {
+    vec![Parameter::number("processes", processes as u64)]
 }
 
 /// Refuses settings that exceed the memory limit: the region, the page tables of all processes, and the
@@ -138,7 +138,7 @@ fn point(
     let region = match region(settings.region, arm, machine.host) {
         Ok(region) => region,
         Err(error) => {
-            let shortage = Shortage::of(settings.region, error)?;
+            let shortage = Shortage::from_error(settings.region, error)?;
             run.lacks(&arm.to_string(), &[], &shortage);
             run.skip(processes);
             return Ok(());
@@ -173,8 +173,8 @@ fn point(
         });
     }
     let pages = turns.first().map_or(&[][..], |turn| &turn.pages);
-    let pages = (pages.iter()).map(|&(size, kind, bytes)| Held { size, kind, bytes });
-    let layout = Layout::new(&arm_name, &at, "after", pages.collect());
+    let pages = (pages.iter()).map(|&(size, kind, bytes)| PageUsage { size, kind, bytes });
+    let layout = PageLayout::new(&arm_name, &at, "after", pages.collect());
     run.results.layouts.push(layout);
     Ok(())
 }
@@ -206,7 +206,7 @@ fn page_tables(pids: &[Pid], machine: &Machine<'_>) -> Result<Vec<Bytes>, BenchE
     pids.iter().map(of).collect()
 }
 
-fn status(pid: Pid, machine: &Machine<'_>) -> Result<Status, BenchError> {
+fn status(pid: Pid, machine: &Machine<'_>) -> Result<ProcessStatus, BenchError> {
     let path = format!("proc/{pid}/status");
     let fact = machine.root.parse(path, parse_status);
     match fact.error() {

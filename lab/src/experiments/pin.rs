@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use crate::kits::mover::{Devices, IoPages, MoverError, AreaLocation as DevicePlace, AreaOptions};
-use crate::kits::pin::{PinMethod, PinLoad, Pinned, pin};
+use crate::kits::mover::{AreaLocation as DevicePlace, AreaOptions, Devices, IoPages, MoverError};
+use crate::kits::pin::{PinLoad, PinMethod, Pinned, pin};
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
 use serde_json::json;
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::io_spaces::{Arm, Take};
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
+use hugeleaf_proof::rows::{ArmInfo, Chart, Parameter, Quantity, Results, Row, Sample};
 
 const PIN: &str = "pin and let go";
 
@@ -66,7 +66,7 @@ pub fn measure(
     let mut arms = take.take(&mut run)?;
     for arm in &arms.all {
         for threads in &s.threads {
-            run.expect(ArmAbout::named(&arm.label), place(arm, *threads), s.rounds);
+            run.expect(ArmInfo::named(&arm.label), place(arm, *threads), s.rounds);
         }
     }
     describe(s, &mut run.results);
@@ -88,7 +88,7 @@ pub fn measure(
         let pinned = pin(arms.memory(space), &load, machine.stop)?;
         for (quantity, value) in quantities(&pinned) {
             run.results
-                .add(&label, &at, quantity, Sample::of(round, value));
+                .add(&label, &at, quantity, Sample::new(round, value));
         }
         Ok(())
     });
@@ -106,8 +106,8 @@ fn main() -> Quantity {
     Quantity::time(PIN, "µs").main()
 }
 
-fn place(arm: &Arm<PinMethod>, threads: usize) -> Vec<Place> {
-    let threads = Place::number("threads", threads as u64);
+fn place(arm: &Arm<PinMethod>, threads: usize) -> Vec<Parameter> {
+    let threads = Parameter::number("threads", threads as u64);
     arm.at.iter().cloned().chain([threads]).collect()
 }
 
@@ -196,7 +196,12 @@ fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
 }
 
 /// Adds derived values and notes to the samples of an arm; `first` is the arm on the first pages.
-fn add_derived(arm: &Arm<PinMethod>, first: &Arm<PinMethod>, s: &PinSettings, run: &mut Measuring<'_>) {
+fn add_derived(
+    arm: &Arm<PinMethod>,
+    first: &Arm<PinMethod>,
+    s: &PinSettings,
+    run: &mut Measuring<'_>,
+) {
     let host = run.machine.host;
     let medians = |of: &Arm<PinMethod>| -> Vec<(usize, f64)> {
         let of_one = |threads: &usize| {
@@ -262,7 +267,7 @@ fn compare(
 fn caveats(run: &mut Measuring<'_>) {
     let (host, results) = (run.machine.host, &mut run.results);
     let has = |method: PinMethod, pages: &str| {
-        let place = Place::text("method", method.name());
+        let place = Parameter::text("method", method.name());
         let is_it = |row: &Row| row.at.contains(&place) && row.arm.starts_with(pages);
         results.rows.iter().any(is_it)
     };

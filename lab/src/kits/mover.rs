@@ -18,10 +18,10 @@ mod own_memory;
 mod path;
 mod run;
 
-pub use area::{Area, Devices, AreaLocation, AreaOptions};
-pub use block::{Stamp, InvalidBlock};
+pub use area::{Area, AreaLocation, AreaOptions, Devices};
+pub use block::{InvalidBlock, Stamp};
 pub use error::{BlockProblem, MoverError};
 pub use memory::{AskedIoPages, IoMemory, IoPages, IoSeen, ParseIoPagesError};
 pub use path::IoMode;
 pub(crate) use path::{IoEngine, Plain};
-pub use run::{Edge, Latency, MoverLoad, Moved, measure_devices, run, verify};
+pub use run::{Edge, Latency, Moved, MoverLoad, measure_devices, run, verify};

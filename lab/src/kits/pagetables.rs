@@ -18,7 +18,7 @@ use hugeleaf_sys::Pid;
 use rustix::event::{PollFd, PollFlags};
 
 use attacher::AttachReply;
-use hugeleaf_workload::child::{self, ChildError, Program, parse};
+use hugeleaf_workload::child::{self, ChildCommand, ChildError, parse};
 
 pub use attacher::{AttachTiming, serve_attacher};
 
@@ -32,7 +32,7 @@ const LINE_LIMIT: usize = 2048;
 /// Processes that wait for their turn to attach a region; ended and reaped when dropped.
 #[derive(Debug)]
 pub struct Attachers {
-    program: Program,
+    program: ChildCommand,
     children: Vec<Child>,
     /// Pipe from which children read their turn; kept for further children.
     waiting: PipeReader,
@@ -49,7 +49,7 @@ impl Attachers {
     ///
     /// # Errors
     /// Those of pipe(2).
-    pub fn new(program: Program, handle: &str) -> Result<Attachers, ChildError> {
+    pub fn new(program: ChildCommand, handle: &str) -> Result<Attachers, ChildError> {
         let (waiting, turns) = std::io::pipe()?;
         let (answers, answering) = std::io::pipe()?;
         let mut program = program;

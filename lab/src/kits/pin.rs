@@ -16,7 +16,7 @@ use hugeleaf_sys::{Usage, thread_usage};
 use hugeleaf_units::{Bytes, Range};
 
 use crate::kits::mover::{Area, IoEngine, IoMemory, Latency, MoverError, Plain};
-use hugeleaf_workload::times::{record, times};
+use hugeleaf_workload::latency_histogram::{record, times};
 
 use crate::kits::joined;
 
@@ -53,7 +53,9 @@ impl FromStr for PinMethod {
     type Err = String;
 
     fn from_str(text: &str) -> Result<PinMethod, String> {
-        let found = PinMethod::ALL.into_iter().find(|method| method.name() == text);
+        let found = PinMethod::ALL
+            .into_iter()
+            .find(|method| method.name() == text);
         found.ok_or_else(|| format!("'{text}' is not a way to pin; write mlock, uring or direct"))
     }
 }

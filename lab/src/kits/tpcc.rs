@@ -33,23 +33,23 @@ mod tables;
 
 pub use check::{Condition, Violation, check};
 pub use counters::{CounterError, DatabaseCounters};
-pub use drive::{Latency, Onlooker, DriverResult, Pace, DriverSettings, drive};
+pub use drive::{DriverResult, DriverSettings, Latency, Onlooker, Pace, drive};
 pub use error::TpccError;
 pub use hugeleaf_testkit::mariadb::MariadbServer;
 pub use hugeleaf_testkit::postgresql::PostgresServer;
 pub use hugeleaf_testkit::server::ServerSettings;
 pub use input::{
-    Customer, Delivery, Input, OrderLine, NewOrder, OrderStatus, Payment, StockLevel, Terminal,
+    Customer, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel, Terminal,
 };
-pub use load::{LoadEvent, DiskSpace, data_bytes, load, room_for, warehouses_in};
+pub use load::{DiskSpace, LoadEvent, data_bytes, load, room_for, warehouses_in};
 pub(crate) use mariadb::explain as explain_mariadb;
 pub(crate) use mariadb::options as mariadb_options;
 pub use mariadb::{MariadbSeen, MariadbStore, MariadbWatch};
 pub use population::{Field, Population};
 pub use postgres::{PostgresStore, Warm, Warmed};
 pub use random::{Constants, Random, last_name};
-pub use rules::{DISTRICTS, TransactionKind, Scale};
+pub use rules::{DISTRICTS, Scale, TransactionKind};
 pub use sqlite::{SqliteSettings, SqliteStore, install_cache};
 pub use store::free_bytes;
-pub use store::{TransactionResult, Durability, Loader, Origin, LoadUnit, Session, Store};
-pub use tables::{TableColumn, TABLES, Table};
+pub use store::{Durability, LoadUnit, Loader, Origin, Session, Store, TransactionResult};
+pub use tables::{TABLES, Table, TableColumn};

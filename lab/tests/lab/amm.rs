@@ -132,14 +132,7 @@ fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
     assert_eq!(pools("manual:large", "a"), [mib(32); 4]);
     assert_eq!(pools("manual:base:75", "a"), [mib(48); 4]);
     assert_eq!(pools("manual:base:75", "b"), [mib(16); 4]);
-    let large = |arm| {
-        value(
-            &result,
-            arm,
-            ("swap", None),
-            "coverage at the end",
-        )
-    };
+    let large = |arm| value(&result, arm, ("swap", None), "coverage at the end");
     // Both were full at their promotion.
     assert!(large("manual:large") > 0.8, "{}", large("manual:large"));
     assert_eq!(large("manual:base:75"), 0.0);

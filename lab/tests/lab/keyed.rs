@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hugeleaf_lab::kits::keyed::{ClientCounters, KeyedTable, ClientLoad};
+use hugeleaf_lab::kits::keyed::{ClientCounters, ClientLoad, KeyedTable};
 use hugeleaf_lab::kits::tpcc::{
     Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, Store, TpccError,
 };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{
-    NOBODY, Running, has_pool_in_use, is_root, not_run, of_arm, public_copy_of, refused, rows,
+    ChildGuard, NOBODY, has_pool_in_use, is_root, not_run, of_arm, public_copy_of, refused, rows,
     samples, stderr, stdout, wait_until,
 };
 use hugeleaf_testkit::host;
@@ -299,7 +299,7 @@ fn a_kill_leaves_no_device_and_no_file() {
         not_run(test, "needs root and loop devices");
         return;
     }
-    let _host = host::alone();
+    let _host = host::exclusive();
     for (device, signal) in [("memory", "KILL"), (".", "KILL"), ("memory", "INT")] {
         let folder = folder();
         let args = [
@@ -308,7 +308,7 @@ fn a_kill_leaves_no_device_and_no_file() {
         ];
         let mut command = bench(folder.path(), &args.concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = Running(command.spawn().unwrap());
+        let mut child = ChildGuard(command.spawn().unwrap());
         let fds = format!("/proc/{}/task", child.pid());
         // More than two threads per device: it runs.
         wait_until("the load runs", || {

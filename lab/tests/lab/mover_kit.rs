@@ -9,7 +9,8 @@ use std::time::Duration;
 use hugeleaf_host::{Host, Root, read_memory_facts};
 use hugeleaf_io::MemoryDevice;
 use hugeleaf_lab::kits::mover::{
-    BlockProblem, Devices, IoMemory, IoPages, MoverLoad, IoMode, MoverError, AreaLocation, AreaOptions, run, verify,
+    AreaLocation, AreaOptions, BlockProblem, Devices, IoMemory, IoMode, IoPages, MoverError,
+    MoverLoad, run, verify,
 };
 use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
 use hugeleaf_units::Bytes;

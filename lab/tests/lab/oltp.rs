@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::arms;
 use crate::common::{
-    Running, children_of, not_run, of_arm, refused, rows, samples, stderr, stdout, wait_until,
+    ChildGuard, children_of, not_run, of_arm, refused, rows, samples, stderr, stdout, wait_until,
 };
 use hugeleaf_testkit::postgresql;
 use serde_json::Value;
@@ -494,7 +494,7 @@ fn interrupted_between_arms_it_leaves_no_server() {
     .concat();
     let mut command = lab(&all);
     command.current_dir(folder.path()).stdout(Stdio::null());
-    let mut child = Running(command.stderr(Stdio::null()).spawn().unwrap());
+    let mut child = ChildGuard(command.stderr(Stdio::null()).spawn().unwrap());
     let mut servers: Vec<String> = Vec::new();
     // The second server is that of the first run.
     wait_until("the second server runs", || {
@@ -521,7 +521,7 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
     let mut command = lab(&[&long[..], &["--pages", "base,locked"]].concat());
     command.current_dir(folder.path());
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = Running(command.spawn().unwrap());
+    let mut child = ChildGuard(command.spawn().unwrap());
     let id = child.0.id();
     let mut runs = Vec::new();
     wait_until("a run began", || {
@@ -542,7 +542,7 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
 
 /// Fails if the program has ended, for any reason.
 #[track_caller]
-fn assert_runs(child: &mut Running) {
+fn assert_runs(child: &mut ChildGuard) {
     let ended = child.0.try_wait().unwrap();
     assert!(ended.is_none(), "it ended too early: {ended:?}");
 }
@@ -612,7 +612,7 @@ fn interrupted_it_says_so_and_leaves_no_server() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = Running(child.unwrap());
+    let mut child = ChildGuard(child.unwrap());
     // The server runs once there is a socket.
     wait_until("the server runs", || {
         assert_runs(&mut child);
@@ -642,7 +642,7 @@ fn killed_while_it_fills_it_is_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["--warehouses", "60"];
     let child = bench(folder.path(), &args).stdout(Stdio::null()).spawn();
-    let mut child = Running(child.unwrap());
+    let mut child = ChildGuard(child.unwrap());
     let file = folder.path().join("hugeleaf-oltp/tpcc-1.sqlite");
     // Items and some warehouses exist, and many parts are missing.
     wait_until("a part is filled", || {

@@ -10,8 +10,8 @@ use hugeleaf_units::PageSize;
 use serde_json::Value;
 
 use crate::common::{
-    Running, children_of, has_pool_in_use, not_run, of_arm, refused, rows, samples, stderr, stdout,
-    wait_until,
+    ChildGuard, children_of, has_pool_in_use, not_run, of_arm, refused, rows, samples, stderr,
+    stdout, wait_until,
 };
 use crate::lab;
 
@@ -149,7 +149,7 @@ fn a_region_that_pages_do_not_fit_is_told() {
 }
 
 /// Starts a run of many processes and waits for some of them.
-fn many(dir: &Path) -> (Running, Vec<u32>) {
+fn many(dir: &Path) -> (ChildGuard, Vec<u32>) {
     let args = [
         "pagetables",
         "--processes",
@@ -164,7 +164,7 @@ fn many(dir: &Path) -> (Running, Vec<u32>) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let running = Running(child);
+    let running = ChildGuard(child);
     let mut children = Vec::new();
     wait_until("ten processes are there", || {
         children = children_of(running.0.id());
@@ -178,7 +178,7 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-fn end_of(mut running: Running) -> Output {
+fn end_of(mut running: ChildGuard) -> Output {
     let status = running.0.wait().unwrap();
     let read = |pipe: Option<&mut dyn std::io::Read>| {
         let mut bytes = Vec::new();

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_lab::kits::tpcc::{
-    TransactionResult, Condition, Constants, Customer, Durability, Input, TransactionKind, OrderLine, LoadEvent,
-    MariadbServer, MariadbStore, NewOrder, Origin, DriverResult, Pace, Payment, Population,
-    PostgresServer, PostgresStore, Random, DriverSettings, Scale, ServerSettings, SqliteSettings, SqliteStore,
-    Store, TABLES, Table, Terminal, TpccError, Violation, check, drive, load,
+    Condition, Constants, Customer, DriverResult, DriverSettings, Durability, Input, LoadEvent,
+    MariadbServer, MariadbStore, NewOrder, OrderLine, Origin, Pace, Payment, Population,
+    PostgresServer, PostgresStore, Random, Scale, ServerSettings, SqliteSettings, SqliteStore,
+    Store, TABLES, Table, Terminal, TpccError, TransactionKind, TransactionResult, Violation,
+    check, drive, load,
 };
 use hugeleaf_testkit::host::{ExclusiveHost, alone_as_root};
 use hugeleaf_testkit::server::ServerError;
@@ -382,7 +383,11 @@ fn answers_as_sqlite_does(two: &dyn Store) {
     for ((one, two), input) in said.0.iter().zip(&said.1).zip(&inputs) {
         assert_eq!(one, two, "{input:?}");
     }
-    let rolled_back = said.0.iter().filter(|a| **a == TransactionResult::RolledBack).count();
+    let rolled_back = said
+        .0
+        .iter()
+        .filter(|a| **a == TransactionResult::RolledBack)
+        .count();
     assert!(rolled_back > 0, "no order for an unused item among them");
     for table in TABLES {
         let (one, two) = (contents(&one, table), contents(two, table));
@@ -421,7 +426,10 @@ fn a_rollback_leaves_nothing(store: &dyn Store) {
     whole.lines.pop();
     let open = rows(store, Table::NewOrder);
     let sent = [Input::NewOrder(whole)];
-    assert!(matches!(answers(store, &sent)[..], [TransactionResult::Committed(_)]));
+    assert!(matches!(
+        answers(store, &sent)[..],
+        [TransactionResult::Committed(_)]
+    ));
     assert_eq!(rows(store, Table::NewOrder), open + 1);
     assert_consistent(store, &origin);
 }
@@ -705,7 +713,10 @@ fn what_was_filled_halfway_is_told_and_gone_on_with(store: &dyn Store, whole: &d
         ..origin
     };
     let refused = load(store, &other, true, &mut |_| {}, &never()).unwrap_err();
-    assert!(matches!(refused, TpccError::OtherOrigin { .. }), "{refused:?}");
+    assert!(
+        matches!(refused, TpccError::OtherOrigin { .. }),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -746,7 +757,10 @@ fn a_half_filled_mariadb_is_told_and_gone_on_with() {
     let other = "CREATE DATABASE hugeleaf_tpcc; CREATE TABLE hugeleaf_tpcc.diary (day TEXT)";
     store.loader(0).unwrap().execute(other).unwrap();
     let refused = load(&store, &origin(1, 1, SMALL), true, &mut |_| {}, &never()).unwrap_err();
-    assert!(matches!(refused, TpccError::ForeignData { .. }), "{refused:?}");
+    assert!(
+        matches!(refused, TpccError::ForeignData { .. }),
+        "{refused:?}"
+    );
     assert!(matches!(store.remove(), Err(TpccError::ForeignData { .. })));
 }
 

@@ -1,7 +1,7 @@
 //! Sections of the results of `bench`: each arm relative to the first, row by row.
 
 use hugeleaf_proof::compare::ComparedRow;
-use hugeleaf_proof::rows::{Place, Results};
+use hugeleaf_proof::rows::{Parameter, Results};
 
 use crate::runs::{Run, Runs, Table, over, ratio};
 
@@ -98,7 +98,7 @@ pub fn of_run(run: &Run) -> String {
         .rows
         .iter()
         .filter(|row| row.quantity.main)
-        .filter_map(|row| Some(format!("{}: {}", row.arm, measured.said_of(row)?)))
+        .filter_map(|row| Some(format!("{}: {}", row.arm, measured.remark_of(row)?)))
         .collect();
     let mut seen: Vec<String> = Vec::new();
     for note in notes {
@@ -146,7 +146,7 @@ fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Results) -> String {
             all().any(|row| !row.quantity.main && row.quantity.name == *name && row.ratio.is_some())
         })
         .collect();
-    let mut places: Vec<&Place> = Vec::new();
+    let mut places: Vec<&Parameter> = Vec::new();
     for place in all().flat_map(|row| &row.at) {
         if places.iter().all(|known| known.name != place.name) {
             places.push(place);

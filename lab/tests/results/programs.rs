@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use hugeleaf_proof::rows::{Results, Row};
 use hugeleaf_units::{Bytes, PageSize};
-use hugeleaf_verdict::predict::{MODEL, NoPrediction, Predicted, Reads, Scan, Watched, predict};
+use hugeleaf_verdict::predict::{
+    MODEL, NoPrediction, Observation, Predicted, ReadLatency, Scan, predict,
+};
 use serde_json::Value;
 
 use crate::oltp;
@@ -172,7 +174,7 @@ fn again(value: &Value) -> Result<Predicted, NoPrediction> {
         touched: bytes(&look["touched_bytes"]),
         large: bytes(&look["large_bytes"]),
     };
-    let watched = Watched {
+    let watched = Observation {
         base_page: PageSize::new(Bytes::from_kib(4)).unwrap(), // x86-64
         scans: looks.map(seen).collect(),
         time: time("watched_seconds"),
@@ -186,7 +188,7 @@ fn again(value: &Value) -> Result<Predicted, NoPrediction> {
         walks: watched["walk_cycles_share"].as_f64(),
     };
     let read = &value["read"];
-    let reads = Reads {
+    let reads = ReadLatency {
         size: bytes(&read["size_bytes"]),
         base_ns: number(&read["base_ns"]),
         large_ns: number(&read["large_ns"]),

@@ -237,7 +237,10 @@ impl PackageEntry {
 ///
 /// # Errors
 /// If there is none.
-pub fn named<'a>(listed: &'a [PackageEntry], beginnings: &[&str]) -> anyhow::Result<&'a PackageEntry> {
+pub fn named<'a>(
+    listed: &'a [PackageEntry],
+    beginnings: &[&str],
+) -> anyhow::Result<&'a PackageEntry> {
     // Among packages with the prefix, those that only depend on others are small.
     let found = listed
         .iter()

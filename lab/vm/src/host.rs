@@ -101,7 +101,9 @@ pub struct MemorySize(pub Bytes);
 impl<'de> Deserialize<'de> for MemorySize {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<MemorySize, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map(MemorySize).map_err(serde::de::Error::custom)
+        text.parse()
+            .map(MemorySize)
+            .map_err(serde::de::Error::custom)
     }
 }
 

@@ -335,7 +335,10 @@ fn print_result(
         let text = serde_json::to_string_pretty(result)? + "\n";
         std::fs::write(folder.join(format!("{}.json", result.host)), text)?;
     }
-    let failed = result.tests.iter().any(|t| t.outcome == TestOutcome::Failed);
+    let failed = result
+        .tests
+        .iter()
+        .any(|t| t.outcome == TestOutcome::Failed);
     Ok(status == 0 && !failed && !result.tests.is_empty())
 }
 

@@ -472,7 +472,10 @@ mod tests {
         let report = "boot 1 6.1.0\nended 1 0\nboot 2 6.1.0\nended 2 7\nfiles\ndone\n";
         assert_eq!(how_of(report, 2), EndReason::Done(vec![0, 7]));
         assert_eq!(how_of(report, 3), EndReason::ShutDownEarly);
-        assert_eq!(how_of("boot 1 6.1.0\nended 1 0\n", 1), EndReason::ShutDownEarly);
+        assert_eq!(
+            how_of("boot 1 6.1.0\nended 1 0\n", 1),
+            EndReason::ShutDownEarly
+        );
         assert_eq!(how_of("", 1), EndReason::ShutDownEarly);
         assert_eq!(word_of(report, "boot ", 1).as_deref(), Some("6.1.0"));
     }

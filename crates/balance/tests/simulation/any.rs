@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hugeleaf_balance::{
-    Benefit, OrderResult, Component, Estimate, Granule, Move, OperationKind, Settings, State, decide,
-    learn, view,
+    Benefit, Component, Estimate, Granule, Move, OperationKind, OrderResult, Settings, State,
+    decide, learn, view,
 };
 use hugeleaf_units::Bytes;
 use proptest::prelude::*;

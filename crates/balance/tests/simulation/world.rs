@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hugeleaf_balance::{
-    Benefit, OrderResult, Component, Counters, Estimate, Granule, Mode, Move, OperationKind, Settings,
-    State, decide, learn,
+    Benefit, Component, Counters, Estimate, Granule, Mode, Move, OperationKind, OrderResult,
+    Settings, State, decide, learn,
 };
 use hugeleaf_units::Bytes;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_plan::current_state::in_force;
 use hugeleaf_plan::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, ApplyRequest, StopReason, apply, inspect,
+    ApplyOptions, ApplyOutcome, ApplyRequest, ChangeContext, HostError, StopReason, apply, inspect,
 };
 use hugeleaf_plan::{CurrentHost, Plan, check, parse, steps};
 use hugeleaf_report::apply::{self as view, RequestInfo, apply_json, dry_run, dry_run_json};
@@ -13,7 +13,7 @@ use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]

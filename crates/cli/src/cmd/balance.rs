@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hugeleaf_balancer::{BalanceStatus, Controller, KINDS, Run, LogEvent, run as balance};
+use hugeleaf_balancer::{BalanceStatus, Controller, KINDS, LogEvent, Run, run as balance};
 use hugeleaf_guard::{NoLock, Places, balance_lock};
 use hugeleaf_report::balance as views;
 use hugeleaf_report::json::answer;
 use serde_json::json;
 
 use super::guard::files_of;
-use crate::context::{Context, Failure, CommandStatus, print_stderr};
+use crate::context::{CommandStatus, Context, Failure, print_stderr};
 use crate::progress::Bar;
 
 /// Maximum duration of a single pass, which waits for moves in progress.

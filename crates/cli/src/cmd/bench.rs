@@ -14,7 +14,7 @@ use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::bench as view;
 
-use crate::context::{Context, Failure, CommandStatus, print_stderr};
+use crate::context::{CommandStatus, Context, Failure, print_stderr};
 use crate::progress::{Bar, BarLayout};
 
 pub use failure::failure;

@@ -8,11 +8,11 @@ use hugeleaf_plan::current_state::servers_here;
 use hugeleaf_proof::circumstances;
 use hugeleaf_proof::past_gains::{Worths, add};
 use hugeleaf_report::check::{check as screen, check_json};
-use hugeleaf_verdict::check::{Checked, Profile, CheckState, check, file_systems};
+use hugeleaf_verdict::check::{CheckState, Checked, Profile, check, file_systems};
 
 use super::results::read_folder;
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,10 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         || check_json(&rows, &mounted, args.profile, &worths),
         || screen(&rows, &mounted, args.profile, &worths),
     )?;
-    Ok(rows.iter().all(|row| row.state != CheckState::Change).into())
+    Ok(rows
+        .iter()
+        .all(|row| row.state != CheckState::Change)
+        .into())
 }
 
 /// Returns the measured gains from a folder's results of this host; other results are ignored.

@@ -11,7 +11,7 @@ use hugeleaf_report::page::Page;
 
 use super::prove::Fraction;
 use super::results::{read, read_folder};
-use crate::context::{Context, Failure, CommandStatus, print_stderr};
+use crate::context::{CommandStatus, Context, Failure, print_stderr};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use hugeleaf_sys::{Existing, write_whole};
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -6,15 +6,17 @@ use std::sync::atomic::Ordering;
 
 use hugeleaf_guard::client::{ask, ask_status};
 use hugeleaf_guard::one_shot::once;
-use hugeleaf_guard::status::GuardStatus as GuardStatus;
-use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, ControlCommand, Places, GuardState, Views};
+use hugeleaf_guard::status::GuardStatus;
+use hugeleaf_guard::{
+    ConfigError, ControlCommand, Files, Guard, GuardError, GuardState, Places, Views,
+};
 use hugeleaf_report::guard as views;
 use hugeleaf_report::json::answer;
 use hugeleaf_report::metrics::{OPEN_METRICS, TEXT, open_metrics, text};
 use hugeleaf_report::page::listed;
 use serde_json::json;
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,7 @@ use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
 use hugeleaf_verdict::roles::{RoleState, judge_roles};
 use hugeleaf_verdict::why::{SegmentAccount, account};
 
-use crate::context::{Context, Failure, Several, CommandStatus, print_stderr};
+use crate::context::{CommandStatus, Context, Failure, Several, print_stderr};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
@@ -91,7 +91,11 @@ fn scan_once(args: &Args, context: &Context) -> Result<(), Failure> {
 }
 
 /// Judges a process's ranges, and its roles if `run` started it.
-fn judge(host: &Host, process: &Process, wants_verdicts: bool) -> (Vec<SegmentAccount>, Vec<RoleState>) {
+fn judge(
+    host: &Host,
+    process: &Process,
+    wants_verdicts: bool,
+) -> (Vec<SegmentAccount>, Vec<RoleState>) {
     let settings = process.run.known();
     let accounts = match wants_verdicts || settings.is_some() {
         true => account(host, process, &process.pid.to_string()),

@@ -8,7 +8,7 @@ use hugeleaf_proof::write_whole;
 use hugeleaf_report::guard::metrics;
 use hugeleaf_report::metrics::text;
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]

@@ -11,13 +11,15 @@ use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_plan::current_state::{in_force, servers_here};
 use hugeleaf_plan::host::{inspect, mount_point};
-use hugeleaf_plan::{PlanFacts, GRUB, Mount, Plan, PlanOptions, keep, build_plan, parse, steps, tighten, write};
+use hugeleaf_plan::{
+    GRUB, Mount, Plan, PlanFacts, PlanOptions, build_plan, keep, parse, steps, tighten, write,
+};
 use hugeleaf_report::plan::Planned;
 use hugeleaf_sys::{Errno, Existing, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
 use hugeleaf_verdict::check::wants;
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 pub use flags::Args;
 

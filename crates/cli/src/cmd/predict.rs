@@ -16,7 +16,7 @@ use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::predict::{MODEL, ReadLatency, predict, working_set};
 
-use crate::context::{Context, Failure, Several, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure, Several};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]

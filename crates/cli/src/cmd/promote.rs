@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use hugeleaf_host::TargetError;
 use hugeleaf_mover::{
-    DemoteOptions, Outcome, Pace, BytesByReason, Percent, PreconditionError, Progress, PromoteOptions,
-    demote, promote,
+    BytesByReason, DemoteOptions, Outcome, Pace, Percent, PreconditionError, Progress,
+    PromoteOptions, demote, promote,
 };
 use hugeleaf_report::promote::{ALL, Commands, Direction, PromoteRequest, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;
 
-use crate::context::{Context, Failure, Several, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure, Several};
 use crate::progress::{Bar, BarLayout};
 
 #[derive(Debug, clap::Args)]
@@ -128,7 +128,11 @@ fn run(
     common: &Common,
     context: &Context,
     direction: Direction,
-    change: impl FnOnce(&hugeleaf_host::Host, &[Pid], ProgressSink<'_>) -> Result<Outcome, PreconditionError>,
+    change: impl FnOnce(
+        &hugeleaf_host::Host,
+        &[Pid],
+        ProgressSink<'_>,
+    ) -> Result<Outcome, PreconditionError>,
 ) -> Result<CommandStatus, Failure> {
     context.need_live(direction.verb())?;
     let several = match common.all || common.dry_run {

@@ -11,14 +11,14 @@ use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::stats::{LogInterval, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{
-    Arm, Design, ExperimentEvent, Keep, LiveSubject, Metric, MetricError, ExperimentSettings, Subject, SubjectError,
-    Verdict, circumstances, run as experiment,
+    Arm, Design, ExperimentEvent, ExperimentSettings, Keep, LiveSubject, Metric, MetricError,
+    Subject, SubjectError, Verdict, circumstances, run as experiment,
 };
 use hugeleaf_report::page::{Cell, Note, Page, TextOptions, counted};
 use hugeleaf_report::prove::{page, whole_page};
 
 use super::bench::save;
-use crate::context::{Context, Failure, Several, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure, Several};
 use crate::progress::{Bar, BarLayout, time_left};
 use hugeleaf_units::parse_time;
 
@@ -316,7 +316,9 @@ impl Course {
     fn show(&mut self, bar: &Bar, event: &ExperimentEvent<'_>) {
         match event {
             ExperimentEvent::Note(text) => return bar.note(text),
-            ExperimentEvent::Rejected(r) => return bar.print_above(&format!("discarded: {}", r.reason)),
+            ExperimentEvent::Rejected(r) => {
+                return bar.print_above(&format!("discarded: {}", r.reason));
+            }
             event => self.take(event),
         }
         if !self.limit.is_zero() {
@@ -405,7 +407,10 @@ mod tests {
             elapsed: seconds(at),
             limit: seconds(180),
         };
-        assert_eq!(after(ExperimentEvent::Moving(Arm::Base)), "switching to base pages");
+        assert_eq!(
+            after(ExperimentEvent::Moving(Arm::Base)),
+            "switching to base pages"
+        );
         assert_eq!(
             after(measuring(Arm::Base, 0, 1)),
             "measuring base pages, 2 min 59 s left"

@@ -10,18 +10,18 @@ use std::process::{Command, ExitCode};
 use hugeleaf_host::limits;
 use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program, has_hidden_sqlite};
 use hugeleaf_launcher::{
-    WatchReport, Library, SqliteCache, Watcher, library_for, place, set_numa, find_obstacle,
+    Library, SqliteCache, WatchReport, Watcher, find_obstacle, library_for, place, set_numa,
     variables,
 };
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::page::TextOptions;
 use hugeleaf_report::run::{Exit, RunReport, RunSettings, hidden_sqlite_line};
 use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
-use hugeleaf_sys::{StagedFile, ChildExit, Existing, Pid, ChildProgram, end_by, own_pid};
+use hugeleaf_sys::{ChildExit, ChildProgram, Existing, Pid, StagedFile, end_by, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageKind, Rung};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::run::ldr_cntrl::{Mapped, translate};
-use hugeleaf_verdict::run::{Numa, Obstacle, Policy, RunRole, ResolvedPolicy, PagePolicy, resolve};
+use hugeleaf_verdict::run::{Numa, Obstacle, PagePolicy, Policy, ResolvedPolicy, RunRole, resolve};
 
 use crate::context::{Context, Failure, print_stderr};
 
@@ -119,7 +119,9 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     check(args, context)?;
     let host = hugeleaf_host::read_start_facts(&context.root, &context.kernel)?;
     let (policy, mapped) = policy(args, &host)?;
-    let room = limits::read_limits(&context.root, "self").memory_room().get();
+    let room = limits::read_limits(&context.root, "self")
+        .memory_room()
+        .get();
     check_cache(args.sqlite, &host, room)?;
     let settled = resolve(&policy, &host, room);
     let settled = match settled {
@@ -298,7 +300,11 @@ fn command(
 
 /// Returns SQLite's cache if requested, on the page sizes of data. Pools are excluded: a forked child has a gap in place of its parent's
 /// private pool pages, and touches it when it closes an inherited connection.
-fn sqlite(args: &Args, settled: &ResolvedPolicy, is_dry: bool) -> Result<Option<SqliteCache>, Failure> {
+fn sqlite(
+    args: &Args,
+    settled: &ResolvedPolicy,
+    is_dry: bool,
+) -> Result<Option<SqliteCache>, Failure> {
     /// Maximum page size as a divisor of the cache. Larger pages are hard to move between databases.
     const PART: u64 = 32;
     let Some(size) = args.sqlite else {

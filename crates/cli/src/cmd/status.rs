@@ -7,7 +7,7 @@ use hugeleaf_report::status::{status, status_json};
 use hugeleaf_verdict::check::wants;
 use hugeleaf_verdict::findings::{findings, without_contradicting_wants};
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]

@@ -7,10 +7,10 @@ use hugeleaf_guard::Places;
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::Commands;
 use hugeleaf_sys::Kernel;
-use hugeleaf_top::{AppConfig, TopSettings, Tools, TopError};
+use hugeleaf_top::{AppConfig, Tools, TopError, TopSettings};
 
 use crate::cmd::promote::{own_path, scheduler};
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -9,15 +9,15 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_report::trace::{TraceView, json};
 use hugeleaf_sys::Pid;
-use hugeleaf_trace::model::{TraceEnd, SourceState, TracedTarget};
+use hugeleaf_trace::model::{SourceState, TraceEnd, TracedTarget};
 use hugeleaf_trace::{
-    CollectError, CollectOptions, CollectStage, Trace, TraceFileError, check_writable, collect, ring_memory,
-    write_trace,
+    CollectError, CollectOptions, CollectStage, Trace, TraceFileError, check_writable, collect,
+    ring_memory, write_trace,
 };
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::trace::findings;
 
-use crate::context::{Context, Failure, Several, CommandStatus, print_stderr};
+use crate::context::{CommandStatus, Context, Failure, Several, print_stderr};
 use crate::progress::{Bar, BarLayout};
 
 #[derive(Debug, clap::Args)]

@@ -11,13 +11,15 @@ use hugeleaf_proof::{ExperimentEnd, ExperimentEvent, embedded, write_whole};
 use hugeleaf_report::page::TextOptions;
 use hugeleaf_report::prove::whole_page;
 use hugeleaf_report::try_::{Try, json, page};
-use hugeleaf_sys::{StagedFile, Existing};
+use hugeleaf_sys::{Existing, StagedFile};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
 use hugeleaf_verdict::why::account;
-use hugeleaf_workload::{ChildError, Oltp, ChildCommand, Progress, WorkloadSettings, Stage, default_cache};
+use hugeleaf_workload::{
+    ChildCommand, ChildError, Oltp, Progress, Stage, WorkloadSettings, default_cache,
+};
 
-use crate::context::{Context, Failure, CommandStatus, print_stderr};
+use crate::context::{CommandStatus, Context, Failure, print_stderr};
 use crate::progress::{Bar, BarLayout};
 
 /// Seed of the rows and the drawn keys; the same in every `try`.
@@ -186,7 +188,11 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<WorkloadSetti
     })
 }
 
-fn start(settings: WorkloadSettings, context: &Context, steps: &mut Steps) -> Result<Oltp, Failure> {
+fn start(
+    settings: WorkloadSettings,
+    context: &Context,
+    steps: &mut Steps,
+) -> Result<Oltp, Failure> {
     let program = ChildCommand {
         path: context.root.path("proc/self/exe"),
         arguments: vec!["workload".into(), "oltp".into()],

@@ -5,7 +5,7 @@ use hugeleaf_plan::host::{ChangeContext, HostError, StepState, UndoOptions, Whic
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 
 use super::apply::refusal;
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]

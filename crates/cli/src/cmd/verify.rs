@@ -7,7 +7,7 @@ use hugeleaf_plan::current_state::verify;
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
 use hugeleaf_sys::Existing;
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 use hugeleaf_units::parse_time;
 

@@ -6,7 +6,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::why::{SegmentAccount, account};
 
-use crate::context::{Context, Failure, Several, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure, Several};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]

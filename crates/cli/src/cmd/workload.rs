@@ -1,7 +1,7 @@
 //! Implements `hugeleaf workload oltp`, which `try` starts and controls. It is not for interactive
 //! use.
 
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

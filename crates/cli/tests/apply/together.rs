@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::namespace::Namespace;
 use crate::common::{good, not_run, refused};
 use hugeleaf_testkit::postgresql;
-use hugeleaf_testkit::server::{ServerAccount, Server, as_account, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for};
 
 /// A PostgreSQL cluster that requires huge pages. Its settings are in a file that the main one
 /// includes, as in Debian.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Seen, all_commands, fifo, give, ground, hostile, watched, words};
 use hugeleaf_testkit::size;
 
-use crate::common::{NOBODY, ChildGuard};
+use crate::common::{ChildGuard, NOBODY};
 
 /// Creates a server's folder, with a configuration made by `make`.
 fn server(top: &Path, name: &str, make: impl Fn(&Path)) -> PathBuf {

@@ -9,7 +9,7 @@ use super::under::{Mode, UNDER};
 use crate::common::{stderr, stdout};
 use hugeleaf_testkit::left_to_all;
 use hugeleaf_testkit::postgresql as installed;
-use hugeleaf_testkit::server::{ServerAccount, Server, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, folder_for};
 use hugeleaf_testkit::until as wait_until;
 
 struct Bench<'a> {

@@ -14,7 +14,7 @@ use super::servers::{Public, can_start};
 use super::under::{Mode, UNDER};
 use hugeleaf_testkit::facts::{pss_kb, tree};
 use hugeleaf_testkit::redis_server;
-use hugeleaf_testkit::server::{ServerAccount, Server, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, folder_for};
 
 /// Time limit of a command.
 const TIME: Duration = Duration::from_secs(60);

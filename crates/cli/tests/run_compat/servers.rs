@@ -25,7 +25,13 @@ impl Public {
     }
 
     /// Returns a program of an account in this mode; it ends with the test.
-    pub fn command(&self, way: Mode, account: ServerAccount, program: &Path, folder: &Path) -> Command {
+    pub fn command(
+        &self,
+        way: Mode,
+        account: ServerAccount,
+        program: &Path,
+        folder: &Path,
+    ) -> Command {
         let words = way.words();
         let mut command = match words.split_first() {
             None => as_account(account, program, folder),

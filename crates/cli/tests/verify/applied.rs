@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{answer, ids};
 use crate::apply::namespace::Namespace;
-use crate::common::{NOBODY, ChildGuard, good, has_pool_in_use, not_run, wait_until};
+use crate::common::{ChildGuard, NOBODY, good, has_pool_in_use, not_run, wait_until};
 
 /// Returns the findings in the namespace. Lines of the kernel's log are excluded.
 #[track_caller]

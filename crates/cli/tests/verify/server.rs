@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use super::{answer, ids};
 use crate::common::{self, NOBODY, is_root, not_run, public_copy, run};
 use hugeleaf_testkit::postgresql;
-use hugeleaf_testkit::server::{ServerAccount, Server, as_account, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for};
 
 /// The pool of the default size; restored when dropped.
 pub struct Pool {

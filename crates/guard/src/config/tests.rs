@@ -122,7 +122,10 @@ fn who_names_a_program_need_not_wait() {
         rule("name = 'a'\nmin_age = '5m'").limits.min_age,
         Duration::from_secs(300)
     );
-    assert_eq!(rule("name = '*'").limits.min_age, PromotionLimits::default().min_age);
+    assert_eq!(
+        rule("name = '*'").limits.min_age,
+        PromotionLimits::default().min_age
+    );
     assert_eq!(
         rule("user = 'mysql'").limits.min_cpu,
         PromotionLimits::default().min_cpu

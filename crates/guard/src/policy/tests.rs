@@ -209,7 +209,7 @@ impl Sim {
                         asked,
                         done,
                         grown: Bytes::ZERO,
-                        memory: vec![Memory {
+                        memory: vec![ProcessRanges {
                             who: crate::tests::who(decision.id.pid),
                             ranges: vec![Range::new(0, done.get().max(1)).unwrap()],
                         }],
@@ -445,7 +445,7 @@ fn a_promotion_that_panics_midway_counts_as_made() {
     assert_eq!(sim.count(JobKind::Promote), 1);
     sim.jobs.clear();
     let half = Bytes::from_mib(512);
-    let memory = vec![Memory {
+    let memory = vec![ProcessRanges {
         who: crate::tests::who(7),
         ranges: vec![Range::new(0, half.get()).unwrap()],
     }];

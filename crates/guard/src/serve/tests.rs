@@ -311,7 +311,10 @@ fn a_reader_gets_the_format_that_it_asks_for() {
         let text =
             format!("GET /metrics HTTP/1.1\r\nHost: localhost:9\r\nAccept: {accept}\r\n\r\n");
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        let path = parse_request(text.as_bytes(), false, &hosts).unwrap().unwrap().path;
+        let path = parse_request(text.as_bytes(), false, &hosts)
+            .unwrap()
+            .unwrap()
+            .path;
         assert_eq!(path == "/metrics/openmetrics", is_open, "{accept}");
     }
 }

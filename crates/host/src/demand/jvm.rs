@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, held_on_pool, measured_pool, or_measured};
-use super::{Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, HugePageSetting};
+use super::source_kind::{FlagArity, ProgramRule, SourceKind};
+use super::{
+    Demand, DemandError, HugePageSetting, Mappings, PageSource, Requirement, Service, ServiceKind,
+};
 use crate::model::Process;
 use crate::process::find_variable;
 
@@ -454,8 +456,14 @@ mod tests {
              -XX:+LogVMOutput -XX:CRaCCheckpointTo=/x",
         );
         assert_eq!(safe_flags(&flags), ["-Xmx8g", "-XX:+UseG1GC"]);
-        assert_eq!(huge_page_setting(&flags).requirement, Requirement::IfAvailable);
-        assert_eq!(huge_page_setting(&words("-Xmx1g")).requirement, Requirement::Never);
+        assert_eq!(
+            huge_page_setting(&flags).requirement,
+            Requirement::IfAvailable
+        );
+        assert_eq!(
+            huge_page_setting(&words("-Xmx1g")).requirement,
+            Requirement::Never
+        );
         let sized = words("-XX:LargePageSizeInBytes=1g");
         assert_eq!(asked_page(&sized), "1G".parse().ok());
     }

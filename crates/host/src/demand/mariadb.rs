@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, or_measured};
+use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::{
-    Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, HugePageSetting, account,
+    Demand, DemandError, HugePageSetting, Mappings, PageSource, Requirement, Service, ServiceKind,
+    account,
 };
 use crate::model::Process;
 
@@ -302,7 +303,10 @@ mod tests {
         let wish = huge_page_setting(&options);
         let expected = (Requirement::IfAvailable, "large_pages = ON");
         assert_eq!((wish.requirement, wish.text.as_str()), expected);
-        assert_eq!(huge_page_setting(&BTreeMap::new()).requirement, Requirement::Unknown);
+        assert_eq!(
+            huge_page_setting(&BTreeMap::new()).requirement,
+            Requirement::Unknown
+        );
     }
 
     #[test]

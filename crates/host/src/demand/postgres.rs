@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::postgres_files::setting_in_files;
 use super::query::{complaint, query};
 use super::running::{Reader, arguments_of, held_of, shared_objects};
+use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::{
-    Demand, DemandError, Mappings, PageSource, Requirement, Service, ServiceKind, HugePageSetting, account,
+    Demand, DemandError, HugePageSetting, Mappings, PageSource, Requirement, Service, ServiceKind,
+    account,
 };
 use crate::model::{Process, Segment};
 use crate::root::UserFiles;
@@ -96,10 +97,11 @@ fn of_folder(reader: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
     let is_said = [&cluster.config, &data.join("postgresql.auto.conf")]
         .iter()
         .any(|file| setting_in_files(&theirs, file, "huge_pages").is_some());
-    service.huge_page_setting = match huge_page_setting(&cluster.query_setting(reader, "huge_pages")?) {
-        wish if wish.requirement == Requirement::IfAvailable && !is_said => by_default(),
-        wish => wish,
-    };
+    service.huge_page_setting =
+        match huge_page_setting(&cluster.query_setting(reader, "huge_pages")?) {
+            wish if wish.requirement == Requirement::IfAvailable && !is_said => by_default(),
+            wish => wish,
+        };
     // Before version 12 there is no such setting, and mmap is the only kind.
     let kind = cluster.query_setting(reader, SHARED_MEMORY_TYPE).ok();
     service.huge_page_setting = unless_elsewhere(service.huge_page_setting, kind.as_deref());

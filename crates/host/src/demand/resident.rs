@@ -2,8 +2,8 @@
 
 use hugeleaf_units::Bytes;
 
-use super::source_kind::ProgramRule;
 use super::running::{Reader, held_of, measured_pool, private_segments, shared_objects};
+use super::source_kind::ProgramRule;
 use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind};
 use crate::model::{PageUsage, Process};
 

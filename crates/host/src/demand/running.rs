@@ -10,12 +10,12 @@ use hugeleaf_units::{Bytes, PageKind};
 use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account};
 use crate::fact::Fact;
 use crate::limits;
-use crate::model::{PageUsage, Host, Process, Role, Segment};
+use crate::model::{Host, PageUsage, Process, Role, Segment};
 use crate::process::stat::is_service;
 use crate::process::{ProcessError, ReadDetail, identity, read_process};
 use crate::root::{Root, UserFiles};
-use crate::target::living;
 use crate::system::{boot_time, unit_files};
+use crate::target::living;
 
 pub(super) struct Reader<'a> {
     pub root: &'a Root,

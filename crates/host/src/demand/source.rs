@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
-use super::source_kind::{FlagArity, ProgramRule, ServiceResult, SourceKind};
 use super::running::{Reader, held_of, shared_objects};
+use super::source_kind::{FlagArity, ProgramRule, ServiceResult, SourceKind};
 use super::{
     Demand, DemandError, Mappings, PageSource, Service, ServiceKind, account, jvm, mariadb,
-    resident, postgres, synthetic, sysv,
+    postgres, resident, synthetic, sysv,
 };
 use crate::fact::Fact;
 use crate::limits::{self, cgroup_paths::in_hierarchy};
@@ -231,7 +231,8 @@ fn sysv_services(
     }
     let attached = attached_to(reader, others);
     segments.retain(|s| is_host || attached.iter().any(|(_, id)| *id == s.id));
-    let of_one = |a: &sysv::SysvSegment, b: &sysv::SysvSegment| (a.uid, a.creator) == (b.uid, b.creator);
+    let of_one =
+        |a: &sysv::SysvSegment, b: &sysv::SysvSegment| (a.uid, a.creator) == (b.uid, b.creator);
     segments
         .chunk_by(of_one)
         .filter_map(|group| sysv_service(reader, group, &attached, others))

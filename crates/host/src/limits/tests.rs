@@ -74,7 +74,10 @@ fn those_of_a_process_and_those_above_it() {
     let (cgroup, limit) = own.tightest(two_mib(), HugetlbAccounting::Faults).unwrap();
     assert_eq!((cgroup.path.as_str(), limit.hits.get()), ("/a", Some(3)));
     assert_eq!(cgroup.folder, "/cg/a");
-    assert_eq!(own.tightest(two_mib(), HugetlbAccounting::Reservations), None);
+    assert_eq!(
+        own.tightest(two_mib(), HugetlbAccounting::Reservations),
+        None
+    );
     assert!(!own.is_in_container);
     assert_eq!(read_limits(&root, 8), ProcessLimits::default());
 

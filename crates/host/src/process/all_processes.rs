@@ -16,7 +16,7 @@ use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{PageUsage, Host, Process, ProcessKind, SharedObject};
+use crate::model::{Host, PageUsage, Process, ProcessKind, SharedObject};
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps};
 use crate::process::read::{SmapsPageSizes, read_basics, read_smaps};
@@ -234,7 +234,12 @@ impl Walker<'_> {
 
     /// Walks an object in the process that shows most of it: one that attached it aligned, and among those
     /// the one with most shared memory resident.
-    fn read_object(&self, id: ObjectId, attached: &[usize], seen: &[ScannedProcess]) -> SharedObject {
+    fn read_object(
+        &self,
+        id: ObjectId,
+        attached: &[usize],
+        seen: &[ScannedProcess],
+    ) -> SharedObject {
         let aligned = |i: usize| self.attaches_aligned(&seen[i], id);
         let best = attached.iter().copied().max_by_key(|i| {
             let p = &seen[*i].process;

@@ -11,7 +11,7 @@ use hugeleaf_sys::frames_of;
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{PageUsage, Host, Process};
+use crate::model::{Host, PageUsage, Process};
 use crate::process::file_of;
 use crate::process::read::SmapsPageSizes;
 use crate::root::Root;

@@ -4,15 +4,15 @@
 mod all_processes;
 #[cfg(feature = "full")]
 pub mod cpu_time;
-pub mod maps;
 #[cfg(feature = "full")]
 pub mod folios;
+#[cfg(feature = "full")]
+mod io_uring;
+pub mod maps;
 #[cfg(feature = "full")]
 pub mod pages;
 #[cfg(feature = "full")]
 mod read;
-#[cfg(feature = "full")]
-mod io_uring;
 #[cfg(feature = "full")]
 mod role;
 #[cfg(feature = "full")]
@@ -28,8 +28,8 @@ pub(crate) use {all_processes::in_parallel, read::read_basics};
 #[cfg(feature = "full")]
 pub use {
     all_processes::read_all_processes,
-    read::{Mount, identity, parse_mountinfo, read_process},
     io_uring::parse_registered,
+    read::{Mount, identity, parse_mountinfo, read_process},
     role::role_of,
     run_settings::{find_variable, is_run_library, parse_run_settings, read_run_settings},
 };

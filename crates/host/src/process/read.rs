@@ -8,13 +8,15 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
 use crate::limits;
-use crate::model::{ThpAdvice, MappingRequest, PageUsage, Host, Process, ProcessKind, Role, Segment};
+use crate::model::{
+    Host, MappingRequest, PageUsage, Process, ProcessKind, Role, Segment, ThpAdvice,
+};
 use crate::parse::MountLine;
+use crate::process::io_uring::read_registered;
 use crate::process::maps::{
     MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
 };
 use crate::process::pages::{parse_pages, part_of};
-use crate::process::io_uring::read_registered;
 use crate::process::role::role_of;
 use crate::process::run_settings::read_run_settings;
 use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
@@ -203,7 +205,10 @@ impl SmapsPageSizes {
         self.pmd
     }
 
-    pub(crate) fn table<'a>(self, entries: impl IntoIterator<Item = &'a SmapsEntry>) -> Vec<PageUsage> {
+    pub(crate) fn table<'a>(
+        self,
+        entries: impl IntoIterator<Item = &'a SmapsEntry>,
+    ) -> Vec<PageUsage> {
         let mut table = Vec::new();
         for entry in entries {
             self.add(&mut table, &entry.counts);
@@ -340,7 +345,9 @@ fn smallest_large_page(host: &Host) -> PageSize {
         .iter()
         .filter(|p| p.size > host.base_page)
         .map(|p| p.size);
-    sizes.min().unwrap_or_else(|| SmapsPageSizes::from_host(host).pmd)
+    sizes
+        .min()
+        .unwrap_or_else(|| SmapsPageSizes::from_host(host).pmd)
 }
 
 /// Assigns each segment its pages. Reads a mapping again if it grew, or merged with its neighbour, between the two

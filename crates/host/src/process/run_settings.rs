@@ -291,7 +291,9 @@ mod tests {
         assert_eq!(settings.pmd, Some("2M".parse().unwrap()));
         assert_eq!(settings.policy(RunRole::Data).ways, [RunPageKind::Thp]);
         assert_eq!(settings.policy(RunRole::Shm).ways.len(), 3);
-        assert!(settings.policy(RunRole::Shm).mandatory && !settings.policy(RunRole::Data).mandatory);
+        assert!(
+            settings.policy(RunRole::Shm).mandatory && !settings.policy(RunRole::Data).mandatory
+        );
         assert!(settings.policy(RunRole::Text).ways.is_empty());
         assert_eq!(settings.policy(RunRole::Shm).typed, "1G,2M!");
         assert_eq!(settings.data_after, Some(Bytes::from_mib(32)));

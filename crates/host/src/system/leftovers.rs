@@ -11,7 +11,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use crate::demand::{account, sysv};
 use crate::fact::Fact;
 use crate::limits::cgroup_paths::unescape;
-use crate::model::{PageUsage, Host, Leftover, LeftoverKind, Pool, Process};
+use crate::model::{Host, Leftover, LeftoverKind, PageUsage, Pool, Process};
 use crate::parse::MountLine;
 use crate::process::maps::read_maps;
 use crate::process::stat::parse_status;
@@ -37,7 +37,8 @@ pub fn read_leftovers(root: &Root, kernel: &Kernel, host: &Host) -> Fact<Vec<Lef
         false => Vec::new(),
     };
     let segments = sysv::read(root).or_default();
-    let segments: Vec<sysv::SysvSegment> = segments.into_iter().filter(|s| s.attached == 0).collect();
+    let segments: Vec<sysv::SysvSegment> =
+        segments.into_iter().filter(|s| s.attached == 0).collect();
     if files.is_empty() && segments.is_empty() {
         return Fact::Known(Vec::new());
     }

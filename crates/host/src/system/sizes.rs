@@ -4,7 +4,8 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use crate::fact::Fact;
 use crate::model::{
-    Available, Host, HugetlbAccounting, PageSizeInfo, Pool, ProcessLimits, Thp, ThpOrder, ThpUse, thp_is_on,
+    Available, Host, HugetlbAccounting, PageSizeInfo, Pool, ProcessLimits, Thp, ThpOrder, ThpUse,
+    thp_is_on,
 };
 
 /// Name of the limiting factor for sizes that need contiguous free memory.
@@ -100,7 +101,10 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
     if pool.free.is_absent() {
         return Fact::Absent;
     }
-    let (left, may_add) = (pool.available().in_bytes(pool.size), pool.may_add().in_bytes(pool.size));
+    let (left, may_add) = (
+        pool.available().in_bytes(pool.size),
+        pool.may_add().in_bytes(pool.size),
+    );
     let can_add = free_blocks(host, pool.size).or_default();
     let limited_by = if may_add > can_add {
         FREE_BLOCKS

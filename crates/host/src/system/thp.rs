@@ -130,7 +130,10 @@ mod tests {
         let thp = read(&root, pmd_page(&root).get());
         let thp = thp.known().unwrap();
         assert_eq!(thp.orders.len(), 1);
-        assert_eq!(thp.orders[0].effective(thp, ThpUse::Private), Some("always"));
+        assert_eq!(
+            thp.orders[0].effective(thp, ThpUse::Private),
+            Some("always")
+        );
         assert_eq!(thp.orders[0].effective(thp, ThpUse::Shared), Some("never"));
     }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{MappingRequest, Fact, Limits, Memory, Thp, VmFlags};
+use hugeleaf_host::{Fact, Limits, MappingRequest, Memory, Thp, VmFlags};
 use hugeleaf_sys::{PageMap, Pid};
 use hugeleaf_verdict::eligible::Reason as Not;
 use hugeleaf_verdict::why;
@@ -262,7 +262,10 @@ fn each_refusal_of_a_mapping_has_its_reason() {
             collapses: Fact::Known(true),
             ..file(write, shared)
         };
-        assert_eq!(plan_of(eligible, &rules()).blocks[0].kind, MappingKind::File);
+        assert_eq!(
+            plan_of(eligible, &rules()).blocks[0].kind,
+            MappingKind::File
+        );
     }
     let mut disabled = process(vec![whole()]);
     disabled.thp_disabled = Fact::Known(true);
@@ -449,7 +452,10 @@ fn a_torn_block_is_taken_or_left_out() {
     let memory = || anon(block, &[(half, own()), (zeros, zero)]);
     let settled = |was_huge| {
         let mut plan = plan_of(memory(), &rules());
-        assert_eq!((plan.split_candidates.len(), plan.requested()), (1, Bytes::ZERO));
+        assert_eq!(
+            (plan.split_candidates.len(), plan.requested()),
+            (1, Bytes::ZERO)
+        );
         assert_eq!(plan.split_candidates[0].own, 256);
         plan.settle(size("2M"), |_| was_huge);
         plan

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_host::ProcessError;
 use hugeleaf_mover::{
-    ProcessEnd, Outcome, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
+    Outcome, PreconditionError, ProcessEnd, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;

@@ -9,7 +9,7 @@ use hugeleaf_mover::{
     Outcome, Percent, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
 use hugeleaf_sys::{
-    Advice, GateReply, Errno, Gate, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
+    Advice, Errno, Gate, GateReply, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
 };
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
@@ -183,7 +183,11 @@ fn whoever_cannot_be_told_to_live_is_not_touched() {
             .promote_with(&later, &pids, &options, &mut |_| {})
             .unwrap();
         let p = &outcome.processes[0];
-        assert_eq!(bytes_of(&p.failed, Reason::Other(errno)), p.requested, "{p:#?}");
+        assert_eq!(
+            bytes_of(&p.failed, Reason::Other(errno)),
+            p.requested,
+            "{p:#?}"
+        );
         bench.demote(&pids, &fast_demote());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use hugeleaf_sys::{Advice, GateReply, Errno, Gate, Kernel, ProcessCall};
+use hugeleaf_sys::{Advice, Errno, Gate, GateReply, Kernel, ProcessCall};
 
 /// The calls that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_mover::PromoteOptions;
-use hugeleaf_sys::{Advice, GateReply, Errno, Gate, Kernel, ProcessCall};
+use hugeleaf_sys::{Advice, Errno, Gate, GateReply, Kernel, ProcessCall};
 use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_units::{Bytes, PageSize};
 

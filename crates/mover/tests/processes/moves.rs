@@ -1,7 +1,7 @@
 //! Tests what is promoted, what is left out, and that no process grows.
 
 use hugeleaf_mover::{
-    DemoteOptions, HeldBeforeSplit, Memory, NoZeros, Percent, PromoteOptions, Reason,
+    DemoteOptions, HeldBeforeSplit, NoZeros, Percent, ProcessRanges, PromoteOptions, Reason,
 };
 use hugeleaf_sys::Errno;
 
@@ -225,7 +225,7 @@ fn ranges_of_a_process_that_ended_move_nothing_of_another() {
     let who = bench.memory(other.pid(), range).who;
     let mut who = serde_json::to_value(who).unwrap();
     who["pid"] = victim.pid().0.into();
-    let remembered = Memory {
+    let remembered = ProcessRanges {
         who: serde_json::from_value(who).unwrap(),
         ranges: vec![range],
     };

@@ -1,6 +1,6 @@
 //! Memory that several processes map, or one maps several times, counts once in the totals.
 
-use hugeleaf_mover::{Outcome, BytesByReason};
+use hugeleaf_mover::{BytesByReason, Outcome};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;

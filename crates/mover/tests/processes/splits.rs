@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use hugeleaf_mover::{
     DemoteOptions, DoneBy, Method, NoSplit, Outcome, Percent, Reason, can_split_shared,
 };
-use hugeleaf_sys::{GateReply, Errno, Gate, Kernel, Pid, ProcessCall};
+use hugeleaf_sys::{Errno, Gate, GateReply, Kernel, Pid, ProcessCall};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use super::faulty::{Call, Fault, faulty};

@@ -11,10 +11,10 @@ use hugeleaf_units::PageSize;
 use super::apply_step::{Change, StepResult, execute, make_folders};
 use super::error::HostError;
 use super::journal::{Applied, Writer, applied, boot, next_id};
-use super::outcome::{ApplyOutcome, StepState, StepOutcome, StopReason};
+use super::outcome::{ApplyOutcome, StepOutcome, StepState, StopReason};
 use super::path_state::{Place, below};
 use super::preview::{self, StepPreview, has_systemd, preview_step, probe, side_effect_of};
-use super::record::{Begin, Header, RecordedStep, Record, SCHEMA};
+use super::record::{Begin, Header, Record, RecordedStep, SCHEMA};
 use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
 use super::{ChangeContext, lock};
@@ -282,10 +282,12 @@ impl ApplyRun<'_, '_> {
     /// step, executes it, and journals the result.
     fn step(&mut self, step: &Step, outcome: &mut StepOutcome) -> Result<(), StepFailure> {
         let looked =
-            preview_step(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| StepFailure {
-                error: obstacle.to_string(),
-                errno: obstacle.denied().map(|e| e.errno),
-                journal: false,
+            preview_step(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| {
+                StepFailure {
+                    error: obstacle.to_string(),
+                    errno: obstacle.denied().map(|e| e.errno),
+                    journal: false,
+                }
             })?;
         *outcome = StepOutcome::from_preview(&looked);
         if looked.state != StepState::WouldChange {

@@ -34,7 +34,10 @@ pub struct StepResult {
 /// # Errors
 /// Those of the kernel and of reading back. The place then has its old or its new content, never half
 /// of a file.
-pub fn execute(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<StepResult, SysError> {
+pub fn execute(
+    context: &mut ChangeContext<'_>,
+    change: Change<'_>,
+) -> Result<StepResult, SysError> {
     let path = real_path(context, &change);
     match (change.now, change.target) {
         (_, Place::Pool { pages, .. }) => return make_pool(context, &path, *pages, change),

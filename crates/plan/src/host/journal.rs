@@ -12,7 +12,7 @@ use super::apply_step::make_folders;
 use super::error::HostError;
 use super::outcome::StepState;
 use super::path_state::{Place, fresh, missing_folders};
-use super::record::{Begin, Damage, Header, RecordedStep, Record, SCHEMA, line, parse_records};
+use super::record::{Begin, Damage, Header, Record, RecordedStep, SCHEMA, line, parse_records};
 
 /// Folder of the journals, below the root of the host.
 pub const JOURNAL: &str = "var/lib/hugeleaf/journal";

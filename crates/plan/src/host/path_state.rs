@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Errno, FileKind, FileMeta, SysError, effective_gid, effective_uid, metadata_at};
+use hugeleaf_sys::{
+    Errno, FileKind, FileMeta, SysError, effective_gid, effective_uid, metadata_at,
+};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::knob;

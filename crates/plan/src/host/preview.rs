@@ -34,7 +34,10 @@ pub fn inspect(root: &Root, steps: &[Step]) -> (Vec<StepPreview>, Vec<Obstacle>)
     for step in steps {
         match preview_step(root, step, &files) {
             Ok(looked) => {
-                if matches!(step.what, StepAction::File { .. } | StepAction::Block { .. }) {
+                if matches!(
+                    step.what,
+                    StepAction::File { .. } | StepAction::Block { .. }
+                ) {
                     files.insert(step.path.clone(), looked.wanted.clone());
                 }
                 all.push(looked);
@@ -286,7 +289,9 @@ fn probe_one(root: &Root, looked: &StepPreview) -> Result<(), Obstacle> {
         _ => below(root, &looked.step.path),
     };
     match (&looked.step.what, &looked.before) {
-        (StepAction::Knob { .. } | StepAction::Pool { .. }, _) => probe_write(&path).map_err(denied),
+        (StepAction::Knob { .. } | StepAction::Pool { .. }, _) => {
+            probe_write(&path).map_err(denied)
+        }
         (StepAction::Mount { .. }, _) if !may_mount(root) => {
             Err(Obstacle::MayNotMount(looked.step.path.clone()))
         }

@@ -59,7 +59,7 @@ mod tests {
     use hugeleaf_host::Root;
 
     use super::*;
-    use hugeleaf_sys::{GateReply, Gate, HostChange, Kernel, ProcessCall};
+    use hugeleaf_sys::{Gate, GateReply, HostChange, Kernel, ProcessCall};
 
     const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 

@@ -15,10 +15,10 @@ use hugeleaf_units::Pages;
 use hugeleaf_verdict::reservation::may_grow_again;
 
 use super::apply_step::{Change, execute, read_again, remove_above, remove_drafts};
-use super::file_block;
 use super::error::HostError;
+use super::file_block;
 use super::journal::{Applied, AppliedStep, Writer, applied, boot};
-use super::outcome::{StepState, StepOutcome, UndoOutcome};
+use super::outcome::{StepOutcome, StepState, UndoOutcome};
 use super::path_state::{Content, Place, below};
 use super::preview::{SIDE_EFFECTS, has_systemd, real_file, side_effect_of};
 use super::record::{Begin, Record};

@@ -8,7 +8,9 @@ use proptest::prelude::*;
 fn show(step: &Step) -> String {
     let what = match &step.what {
         StepAction::Knob { value } => format!("knob {value}\n"),
-        StepAction::Pool { size, node, pages } => format!("pool {pages} pages of {size}, node {node}\n"),
+        StepAction::Pool { size, node, pages } => {
+            format!("pool {pages} pages of {size}, node {node}\n")
+        }
         StepAction::File { text, mode } => format!("file {mode:04o}\n{text}"),
         StepAction::Block { text } => format!("block\n{text}"),
         StepAction::Folder { mode, owner } => format!("folder {mode:04o} {owner:?}\n"),
@@ -372,7 +374,10 @@ fn a_line_that_somebody_added_to_a_file_of_ours_is_told_and_not_lost() {
         (path == Path::new(file)).then(|| format!("{OURS}\nvm.swappiness = 1\n"))
     })
     .unwrap_err();
-    assert!(refusal.message.contains("'vm.swappiness = 1'"), "{refusal:?}");
+    assert!(
+        refusal.message.contains("'vm.swappiness = 1'"),
+        "{refusal:?}"
+    );
     assert!(
         refusal
             .remedy

@@ -231,7 +231,8 @@ fn strict_overcommit_bounds_the_growth_of_pools() {
     let mut host = host();
     host.limits.overcommit_memory = Fact::Known(2);
     let asked = [service("a", ServiceKind::Other, 20 * GIB)];
-    let refusal = build_plan(&facts(&host, &identity()), &asked, &PlanOptions::default()).unwrap_err();
+    let refusal =
+        build_plan(&facts(&host, &identity()), &asked, &PlanOptions::default()).unwrap_err();
     assert!(refusal.message.contains("overcommit_ratio"), "{refusal:?}");
     host.limits.overcommit_ratio = Fact::Known(50);
     host.memory.commit_limit = gib(32);
@@ -365,7 +366,8 @@ fn what_cannot_be_read_is_not_guessed() {
     let mut host = host();
     host.memory.available = Fact::Absent;
     let one = [service("a", ServiceKind::SysV, GIB)];
-    let refusal = build_plan(&facts(&host, &identity()), &one, &PlanOptions::default()).unwrap_err();
+    let refusal =
+        build_plan(&facts(&host, &identity()), &one, &PlanOptions::default()).unwrap_err();
     assert!(refusal.message.contains("MemAvailable"), "{refusal:?}");
 }
 

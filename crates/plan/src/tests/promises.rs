@@ -125,7 +125,12 @@ fn idle_pages_are_left_to_a_plan_that_cannot_be_read() {
         ..facts(&host, &identity)
     };
     let seen = [sample(&host).unwrap()];
-    let smaller = tighten(&facts, &seen, Duration::from_secs(1), &PlanOptions::default());
+    let smaller = tighten(
+        &facts,
+        &seen,
+        Duration::from_secs(1),
+        &PlanOptions::default(),
+    );
     let refusal = smaller.unwrap_err();
     assert!(refusal.message.contains("apply 7"), "{refusal:?}");
     let blind = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
@@ -255,7 +260,13 @@ fn what_is_made_smaller_leaves_stopped_services_theirs() {
         ..facts(&host, &identity)
     };
     let seen = [sample(&host).unwrap()];
-    let plan = tighten(&facts, &seen, Duration::from_secs(1), &PlanOptions::default()).unwrap();
+    let plan = tighten(
+        &facts,
+        &seen,
+        Duration::from_secs(1),
+        &PlanOptions::default(),
+    )
+    .unwrap();
     // 512 in use and 11 more, and 512 for the one that does not run.
     assert_eq!(pages(&plan).0, 512 + 11 + 512);
     assert_eq!(parse(&written(&plan)).as_ref(), Ok(&plan));

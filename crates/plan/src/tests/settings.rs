@@ -2,7 +2,7 @@
 
 use super::*;
 use hugeleaf_host::{Cgroup, HugetlbLimit};
-use hugeleaf_verdict::advice::{SettingRequirement, AcceptedValues};
+use hugeleaf_verdict::advice::{AcceptedValues, SettingRequirement};
 
 fn knobs(plan: &Plan) -> Vec<String> {
     let one = |k: &Knob| {

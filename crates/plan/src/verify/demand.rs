@@ -4,12 +4,12 @@ use hugeleaf_host::demand::{Demand, PageSource, Requirement, Service, ServiceKin
 use hugeleaf_host::{Fact, PageUsage, Pool};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
-use super::{VerifyFacts, PLAN, PoolRow, ServiceRow, pages_text, rights};
+use super::{PLAN, PoolRow, ServiceRow, VerifyFacts, pages_text, rights};
 use crate::{PageCount, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
 use hugeleaf_verdict::advice::{Change, Setting};
-use hugeleaf_verdict::pool_programs::PoolProgram;
 use hugeleaf_verdict::findings::{Finding, ScreenCommand, without_pods};
-use hugeleaf_verdict::{pool_programs, each_its_own};
+use hugeleaf_verdict::pool_programs::PoolProgram;
+use hugeleaf_verdict::{each_its_own, pool_programs};
 
 /// Tolerated excess of a pool over its use, in pages and as a fraction of the pool. Plans use the same limits.
 const SLACK_PAGES: u64 = 2;
@@ -149,7 +149,8 @@ fn requested_by_config(facts: &VerifyFacts<'_>, service: &Service) -> Vec<PageCo
         // By default the server uses huge pages if available. It requested none if no pool exists, or a plan made the pool
         // for others.
         Requirement::IfAvailable => {
-            !service.huge_page_setting.text.is_empty() || (has_pool(facts) && facts.applied.is_empty())
+            !service.huge_page_setting.text.is_empty()
+                || (has_pool(facts) && facts.applied.is_empty())
         }
         // A program without such a setting requested the pages that it has.
         Requirement::Unknown => true,
@@ -160,8 +161,11 @@ fn requested_by_config(facts: &VerifyFacts<'_>, service: &Service) -> Vec<PageCo
         .iter()
         .filter(|demand| demand.place == PageSource::Pool);
     for demand in from_pool.filter(|_| asks) {
-        let is_known = service.huge_page_setting.requirement != Requirement::Unknown || has_hugetlb(demand);
-        if let Some(page) = pool_programs::requested_page_size(facts.host, demand.page).filter(|_| is_known) {
+        let is_known =
+            service.huge_page_setting.requirement != Requirement::Unknown || has_hugetlb(demand);
+        if let Some(page) =
+            pool_programs::requested_page_size(facts.host, demand.page).filter(|_| is_known)
+        {
             let mappings = demand.mappings.iter();
             let pages = mappings.map(|mapping| page.pages_for(mapping.bytes) * mapping.count);
             add(&mut all, PageCount::new(page, pages.sum()));
@@ -371,11 +375,17 @@ fn restart_command(row: &ServiceRow) -> String {
 
 /// Finds services that would not get their pages at the next start, although they have them or are stopped. Surplus pages
 /// disappear when freed, and other processes may take pages of a pool while the service is down.
-pub(super) fn restart(rows: &[Checked<'_>], pools: &[PoolRow], facts: &VerifyFacts<'_>) -> Vec<Finding> {
+pub(super) fn restart(
+    rows: &[Checked<'_>],
+    pools: &[PoolRow],
+    facts: &VerifyFacts<'_>,
+) -> Vec<Finding> {
     let one = |checked: &Checked<'_>| {
         let row = &checked.row;
         // With huge pages off it would start without. A service that was not found may run and have its pages.
-        let is_off = checked.service.is_some_and(|s| s.huge_page_setting.requirement.is_off());
+        let is_off = checked
+            .service
+            .is_some_and(|s| s.huge_page_setting.requirement.is_off());
         let is_unknown = !row.is_found && !can_be_found(row.kind);
         if row.short.get() > 0 || is_off && row.got.is_empty() || is_unknown {
             return None;
@@ -393,7 +403,9 @@ pub(super) fn restart(rows: &[Checked<'_>], pools: &[PoolRow], facts: &VerifyFac
             (missing > Pages(0)).then_some((asked.page, missing, after_stop))
         });
         let (page, missing, there) = lacking?;
-        let insists = checked.service.map_or(Requirement::Unknown, |s| s.huge_page_setting.requirement);
+        let insists = checked
+            .service
+            .map_or(Requirement::Unknown, |s| s.huge_page_setting.requirement);
         let (when, falls) = (
             if row.is_running() { "restart" } else { "start" },
             match insists {
@@ -422,7 +434,12 @@ pub(super) fn restart(rows: &[Checked<'_>], pools: &[PoolRow], facts: &VerifyFac
     rows.iter().filter_map(one).collect()
 }
 
-fn grow_command(facts: &VerifyFacts<'_>, page: PageSize, pools: &[PoolRow], missing: Pages) -> ScreenCommand {
+fn grow_command(
+    facts: &VerifyFacts<'_>,
+    page: PageSize,
+    pools: &[PoolRow],
+    missing: Pages,
+) -> ScreenCommand {
     if !facts.applied.is_empty() {
         return PLAN.into();
     }
@@ -433,7 +450,11 @@ fn grow_command(facts: &VerifyFacts<'_>, page: PageSize, pools: &[PoolRow], miss
 
 /// Finds services that would each get their pages alone, but not all together. After a reboot the last one to start would
 /// get none. Stopped services count with their planned request.
-pub(super) fn combined_shortage(facts: &VerifyFacts<'_>, rows: &[Checked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
+pub(super) fn combined_shortage(
+    facts: &VerifyFacts<'_>,
+    rows: &[Checked<'_>],
+    pools: &[PoolRow],
+) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
         let asks = |checked: &&Checked<'_>| count_of(&checked.row.asked, pool.page) > Pages(0);
         let asking: Vec<&Checked<'_>> = rows.iter().filter(asks).collect();

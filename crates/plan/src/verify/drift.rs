@@ -6,7 +6,7 @@ use hugeleaf_host::system::settings::BootLine;
 use hugeleaf_host::{Fact, Host, Pool, Sysctl, pool_file, size_folder};
 use hugeleaf_units::{Bytes, Pages};
 
-use super::{Applied, StepKind, VerifyFacts, AppliedStepState, PlaceState, ReclaimablePages};
+use super::{Applied, AppliedStepState, PlaceState, ReclaimablePages, StepKind, VerifyFacts};
 use crate::Plan;
 use hugeleaf_verdict::advice::{Change, Setting};
 use hugeleaf_verdict::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
@@ -232,7 +232,11 @@ pub(super) fn places(facts: &VerifyFacts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn place_finding(facts: &VerifyFacts<'_>, newest: Option<&Applied>, place: &AppliedStepState) -> Option<Finding> {
+fn place_finding(
+    facts: &VerifyFacts<'_>,
+    newest: Option<&Applied>,
+    place: &AppliedStepState,
+) -> Option<Finding> {
     let path = place.path.display();
     let is = match &place.state {
         PlaceState::AsApplied | PlaceState::NotApplicable => return None,

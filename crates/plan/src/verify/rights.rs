@@ -2,20 +2,28 @@
 
 use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_host::system::pam_limits::limits_of;
-use hugeleaf_host::{HugetlbLimit, HugetlbAccounting};
+use hugeleaf_host::{HugetlbAccounting, HugetlbLimit};
 use hugeleaf_units::Bytes;
 
-use super::{VerifyFacts, PLAN, ServiceRow};
+use super::{PLAN, ServiceRow, VerifyFacts};
 use hugeleaf_verdict::advice::{Change, Scope, Setting, of_container};
 use hugeleaf_verdict::findings::{Finding, ScreenCommand, shell_word};
 
 /// Returns the first obstacle between a service and its requested pages.
-pub(super) fn first_obstacle(facts: &VerifyFacts<'_>, service: &Service, row: &ServiceRow) -> Option<Finding> {
+pub(super) fn first_obstacle(
+    facts: &VerifyFacts<'_>,
+    service: &Service,
+    row: &ServiceRow,
+) -> Option<Finding> {
     cgroup(facts, service, row).or_else(|| segments(facts, service, row))
 }
 
 /// Finds a limit of its cgroup or a parent that is below the request.
-pub(super) fn cgroup(facts: &VerifyFacts<'_>, service: &Service, row: &ServiceRow) -> Option<Finding> {
+pub(super) fn cgroup(
+    facts: &VerifyFacts<'_>,
+    service: &Service,
+    row: &ServiceRow,
+) -> Option<Finding> {
     let groups = service.limits.hugetlb.iter();
     let mut limits =
         groups.flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
@@ -147,7 +155,11 @@ pub(super) fn limits_not_taken(facts: &VerifyFacts<'_>) -> Vec<Finding> {
 
 /// Returns the soft memlock limit at the next start, and its file. A unit has its own limit.
 /// Processes started by users have the limit of PAM.
-fn limit_in_files(facts: &VerifyFacts<'_>, service: &Service, user: &User) -> Option<(Bytes, String)> {
+fn limit_in_files(
+    facts: &VerifyFacts<'_>,
+    service: &Service,
+    user: &User,
+) -> Option<(Bytes, String)> {
     if let Some(unit) = &service.unit {
         let file = facts
             .settings

@@ -1,7 +1,7 @@
 //! All rules, in order of dependency.
 
 use super::drift::not_verified;
-use super::{VerifyFacts, Newest, VerifyReport, drift, demand, rights};
+use super::{Newest, VerifyFacts, VerifyReport, demand, drift, rights};
 use hugeleaf_verdict::findings::{Finding, on_one_screen, without_contradicting_wants};
 
 /// Compares facts, files and plans.

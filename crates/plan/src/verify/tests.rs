@@ -1,18 +1,21 @@
 //! A host without findings, and functions that change one thing at a time.
 
 use hugeleaf_host::demand::{
-    Demand, Mappings, PageSource as From, Requirement, Service, ServiceKind, User, HugePageSetting,
+    Demand, HugePageSetting, Mappings, PageSource as From, Requirement, Service, ServiceKind, User,
 };
 use hugeleaf_host::system::pam_limits;
 use hugeleaf_host::system::settings::{BootLine, KnobLine, SettingsFiles};
 use hugeleaf_host::system::unit_files::UnitFile;
-use hugeleaf_host::{Cgroup, Fact, PageUsage, Host, HugetlbLimit, Pid, Sysctl};
+use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit, PageUsage, Pid, Sysctl};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
-use super::{Applied, StepKind, VerifyFacts, AppliedStepState, PlaceState, ReclaimablePages, VerifyReport, verify};
-use crate::{BasePages, DemandPlan, TargetHost, PageCount, Plan, PoolPlan, ServicePlan};
+use super::{
+    Applied, AppliedStepState, PlaceState, ReclaimablePages, StepKind, VerifyFacts, VerifyReport,
+    verify,
+};
+use crate::{BasePages, DemandPlan, PageCount, Plan, PoolPlan, ServicePlan, TargetHost};
 use hugeleaf_testkit::healthy_host::{healthy, size, word};
-use hugeleaf_verdict::advice::{SettingRequirement, AcceptedValues};
+use hugeleaf_verdict::advice::{AcceptedValues, SettingRequirement};
 
 /// The values that [`Facts`] borrows.
 struct World {
@@ -463,7 +466,8 @@ fn a_user_who_is_not_in_the_group() {
 }
 
 fn limited(world: &mut World, faults: Option<u64>, reservations: Option<u64>) {
-    let limit = |pages: Option<u64>| Fact::Known(pages.map(|pages| Pages(pages).in_bytes(two_mib())));
+    let limit =
+        |pages: Option<u64>| Fact::Known(pages.map(|pages| Pages(pages).in_bytes(two_mib())));
     world.services[0].limits.hugetlb = vec![Cgroup {
         version: 2,
         path: "/system.slice".to_owned(),

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::Root;
 use hugeleaf_plan::host::{
-    ApplyOptions, ChangeContext, HostError, ApplyRequest, StepState, StopReason, apply,
+    ApplyOptions, ApplyRequest, ChangeContext, HostError, StepState, StopReason, apply,
 };
-use hugeleaf_sys::{GateReply, Errno, Gate, HostChange, Kernel, ProcessCall, SysError, lock_host};
+use hugeleaf_sys::{Errno, Gate, GateReply, HostChange, Kernel, ProcessCall, SysError, lock_host};
 
 use super::faulty::{BlockResult, FaultyHost};
 use super::tree::{Tree, assert_same, file, knob, pool, steps};
@@ -187,10 +187,7 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
     };
     let outcome = apply_to(tree.path(), &kernel, &steps, &strict).unwrap();
     assert_eq!(outcome.stopped, Some(StopReason::Short));
-    assert!(
-        outcome.reverted.as_ref().unwrap().is_good(),
-        "{outcome:#?}"
-    );
+    assert!(outcome.reverted.as_ref().unwrap().is_good(), "{outcome:#?}");
     assert_eq!(state(&outcome.steps, "group"), StepState::Restored);
     assert_eq!(state(&outcome.steps, "unit"), StepState::NotReached);
     assert_same(&before, &tree.snapshot(), "taken back");

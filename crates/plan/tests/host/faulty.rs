@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use hugeleaf_sys::{GateReply, Errno, Gate, HostChange, Kernel, ProcessCall, SysError};
+use hugeleaf_sys::{Errno, Gate, GateReply, HostChange, Kernel, ProcessCall, SysError};
 
 /// Result of the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -478,7 +478,13 @@ fn the_journal_hands_on_what_was_applied() {
     undo_newest(tree.path(), &Kernel::new()).unwrap();
     let all = applied(&root);
     let one = &all.known().unwrap()[0];
-    assert!(one.undone && one.steps.iter().all(|s| s.listed.state == StepState::Restored));
+    assert!(
+        one.undone
+            && one
+                .steps
+                .iter()
+                .all(|s| s.listed.state == StepState::Restored)
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::schedule::{self, begin, drawn, take_part};
-use crate::settings::{PageLadder, LaunchSettings};
+use crate::settings::{LaunchSettings, PageLadder};
 use crate::state::{self, GROWING, LOCK, RESIDENT};
 use crate::{density, pool, real, window};
 

@@ -14,8 +14,8 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
 use serde_json::json;
 
-use super::page_check::{page_mismatch, held_by_folio};
 use super::measuring::Measuring;
+use super::page_check::{held_by_folio, page_mismatch};
 use super::{BenchError, BenchEvent, Machine, Shortage};
 use crate::rows::{ArmInfo, Chart, PageLayout, Parameter, Quantity, Results, Sample};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Kernel, Deadline, run_for_output};
+use hugeleaf_sys::{Deadline, Kernel, run_for_output};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::available;
 use hugeleaf_workload::PageArm;

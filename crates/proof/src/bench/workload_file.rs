@@ -6,8 +6,8 @@
 
 mod arm;
 mod measure;
-mod peak_sample;
 mod measurement;
+mod peak_sample;
 
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value as Json};
 
-use crate::rows::{Results, ParameterValue};
+use crate::rows::{ParameterValue, Results};
 
 /// The memory that the kernel leaves of a machine varies a little between boots.
 const MEMORY_MAY_DIFFER: f64 = 0.01;
@@ -18,7 +18,8 @@ pub(super) type Difference = (String, Option<ParameterValue>, Option<ParameterVa
 /// Returns the differences in the order of A, then those only B reports.
 pub(super) fn differences(a: &Results, b: &Results) -> Vec<Difference> {
     let (a, b) = (of(a), of(b));
-    let by_name = |facts: &Facts| -> HashMap<String, ParameterValue> { facts.iter().cloned().collect() };
+    let by_name =
+        |facts: &Facts| -> HashMap<String, ParameterValue> { facts.iter().cloned().collect() };
     let (in_a, in_b) = (by_name(&a), by_name(&b));
     let only_b = b.iter().filter(|fact| !in_a.contains_key(&fact.0));
     let all = a.iter().chain(only_b);
@@ -37,7 +38,12 @@ pub(super) fn differences(a: &Results, b: &Results) -> Vec<Difference> {
 fn of(results: &Results) -> Facts {
     let mut all = facts("host", &results.host);
     let target = results.experiment.target.iter();
-    all.extend(target.map(|text| ("experiment.target".to_owned(), ParameterValue::Text(text.clone()))));
+    all.extend(target.map(|text| {
+        (
+            "experiment.target".to_owned(),
+            ParameterValue::Text(text.clone()),
+        )
+    }));
     if let Some(Json::Object(database)) = results.settings.get("database") {
         all.extend(facts("database", database));
     }
@@ -71,7 +77,9 @@ fn knob(knob: &Json) -> Option<(String, ParameterValue)> {
 
 fn are_alike(name: &str, a: Option<&ParameterValue>, b: Option<&ParameterValue>) -> bool {
     match (a, b) {
-        (Some(ParameterValue::Bytes(a)), Some(ParameterValue::Bytes(b))) if name == "host.memory_bytes" => {
+        (Some(ParameterValue::Bytes(a)), Some(ParameterValue::Bytes(b)))
+            if name == "host.memory_bytes" =>
+        {
             let (small, large) = ((*a).min(*b), (*a).max(*b));
             (large - small).as_f64() <= MEMORY_MAY_DIFFER * large.as_f64()
         }

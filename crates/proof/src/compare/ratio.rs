@@ -1,11 +1,11 @@
 //! One row over another: the single place that decides if two rows are comparable, and computes their ratio. Every
 //! displayed ratio of samples (`compare`, `bench`, `check`) comes from here, so each has its interval. Pure.
 
-use crate::rows::{QuantityKind, NotCompared, Pairing, Row};
+use crate::rows::{NotCompared, Pairing, QuantityKind, Row};
 use crate::spread::CONFIDENCE;
 use crate::stats::{
-    Better, Effect, LogInterval, StatisticalTest, Verdict, judge_beyond, log_ratio, rank_sum_interval,
-    signed_rank_interval,
+    Better, Effect, LogInterval, StatisticalTest, Verdict, judge_beyond, log_ratio,
+    rank_sum_interval, signed_rank_interval,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]

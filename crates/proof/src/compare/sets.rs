@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde::{Serialize, Serializer};
 
 use super::{Compared, ComparedRow, Side, files};
-use crate::rows::{QuantityKind, Parameter, Results, places};
+use crate::rows::{Parameter, QuantityKind, Results, places};
 use crate::stats::{Effect, Verdict};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +54,8 @@ impl Which {
         match self {
             Which::Main => quantity.main,
             Which::Counts => {
-                let is_amount = matches!(quantity.kind, QuantityKind::Amount | QuantityKind::Counted);
+                let is_amount =
+                    matches!(quantity.kind, QuantityKind::Amount | QuantityKind::Counted);
                 let is_time = ["s", "seconds", "ms", "µs", "ns"].contains(&quantity.unit.as_str());
                 // Gains of an arm over the first stay: they are ratios by each side's own clock.
                 !quantity.main && is_amount && !is_time

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::{ArmInfo, QuantityKind, ParameterValue};
+use crate::rows::{ArmInfo, ParameterValue, QuantityKind};
 
 const EQUAL: f64 = 0.02;
 
@@ -72,7 +72,10 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
         panic!("{:#?}", compared.rows);
     };
     assert_eq!(row.verdict, Some(Verdict::Faster));
-    assert_eq!(row.effect.unwrap().method, crate::stats::StatisticalTest::SignedRank);
+    assert_eq!(
+        row.effect.unwrap().method,
+        crate::stats::StatisticalTest::SignedRank
+    );
     assert!(compared.caveats == ["virtual"], "{:?}", compared.caveats);
     // Two files have no pairs.
     let compared = arms(&a, Some(&a), &names, EQUAL).unwrap();
@@ -133,7 +136,10 @@ fn prove_result(kind: QuantityKind) -> Results {
 fn quantiles_of_buckets_are_not_told_apart_by_interpolation() {
     let names = ["base".to_owned(), "large".to_owned()];
     let of = |kind| arms(&prove_result(kind), None, &names, EQUAL).unwrap();
-    assert_eq!(of(QuantityKind::Speed).rows[0].verdict, Some(Verdict::Faster));
+    assert_eq!(
+        of(QuantityKind::Speed).rows[0].verdict,
+        Some(Verdict::Faster)
+    );
     let compared = of(QuantityKind::InBuckets);
     assert_eq!(compared.rows[0].verdict, None);
     assert_eq!(compared.rows[0].effect, None);
@@ -331,9 +337,7 @@ fn long_results_are_compared() {
 #[test]
 fn a_result_beyond_what_is_read_is_refused_with_the_limit() {
     let mut many = Results::empty("chase", "");
-    many.arms = (0..20_000)
-        .map(|n| ArmInfo::named(n.to_string()))
-        .collect();
+    many.arms = (0..20_000).map(|n| ArmInfo::named(n.to_string())).collect();
     let error = Results::read(&many.to_json()).unwrap_err().to_string();
     assert!(error.contains("20000 arms, and at most 10000"), "{error}");
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use hugeleaf_sys::{Deadline, run_for_output};
 
-use super::reading::{ReadingKind, Metric, MetricError, Reading};
+use super::reading::{Metric, MetricError, Reading, ReadingKind};
 use super::redact;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;

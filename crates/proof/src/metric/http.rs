@@ -4,7 +4,7 @@ use hugeleaf_ask::http::{HttpAddress, page};
 use hugeleaf_sys::Deadline;
 
 use super::prometheus::{self, Selected, Selector};
-use super::reading::{ReadingKind, Metric, MetricError, Reading};
+use super::reading::{Metric, MetricError, Reading, ReadingKind};
 use super::redact::redact_secret;
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;

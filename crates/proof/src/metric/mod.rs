@@ -19,7 +19,7 @@ mod spec;
 
 pub use command::last_number;
 pub use perf::{TranslationTotals, Translations, cpi, walk_cycles};
-pub use reading::{ReadingKind, Measured, Metric, MetricError, Reading, between, measured};
+pub use reading::{Measured, Metric, MetricError, Reading, ReadingKind, between, measured};
 pub use redact::redact;
 pub use spec::{MetricKind, MetricSpec, SpecError};
 

@@ -87,8 +87,8 @@ fn connect(
     let fail = |reason: &str| unreachable(&shown, reason);
     let address = address.as_ref().map_err(|why| fail(why))?;
     let secret = address.password.as_deref();
-    let mut connection =
-        MysqlConnection::open(address, question).map_err(|e| fail(&redact_secret(&e.what, secret)))?;
+    let mut connection = MysqlConnection::open(address, question)
+        .map_err(|e| fail(&redact_secret(&e.what, secret)))?;
     let unit = match variables {
         [one] if one == STATEMENTS => "statements/s",
         _ => "1/s",

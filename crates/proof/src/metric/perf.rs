@@ -8,9 +8,9 @@ use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
 use hugeleaf_perf::{
     CountedSince, CountedWork, CounterError, CounterGroup, CounterKind, GroupCount, counts_misses,
 };
-use hugeleaf_sys::{Errno, Kernel, Pid, Deadline, SysError};
+use hugeleaf_sys::{Deadline, Errno, Kernel, Pid, SysError};
 
-use super::reading::{ReadingKind, Metric, MetricError, Reading};
+use super::reading::{Metric, MetricError, Reading, ReadingKind};
 use super::servers::{SERVERS, names};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::postgres::{PostgresAddress, PostgresConnection, Host, PORT};
+use hugeleaf_ask::postgres::{Host, PORT, PostgresAddress, PostgresConnection};
 use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
@@ -79,7 +79,10 @@ const LATE: f64 = 8.0;
 
 /// Connects to `postgres:DSN`: commits and rollbacks of the DSN's database, without this
 /// connection's own.
-fn connect(address: Option<&PostgresAddress>, question: Deadline<'_>) -> Result<Metric, MetricError> {
+fn connect(
+    address: Option<&PostgresAddress>,
+    question: Deadline<'_>,
+) -> Result<Metric, MetricError> {
     let name = shown(address);
     let address = address.ok_or_else(|| {
         let next = "quote values with blanks: password='a b'; in an address write the blanks \

@@ -53,8 +53,8 @@ fn connect(
     let fail = |reason: &str| unreachable(&name, reason);
     let address = address.as_ref().map_err(|why| fail(why))?;
     let secret = address.password.as_deref();
-    let mut connection =
-        RedisConnection::open(address, question).map_err(|e| fail(&redact_secret(&e.what, secret)))?;
+    let mut connection = RedisConnection::open(address, question)
+        .map_err(|e| fail(&redact_secret(&e.what, secret)))?;
     let mut own = 0.0;
     let read = {
         let name = name.clone();

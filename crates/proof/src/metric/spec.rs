@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_sys::{Pid, Deadline};
+use hugeleaf_sys::{Deadline, Pid};
 
 use super::reading::{Metric, MetricError, PATIENCE};
 use super::redact::kind as kind_of;

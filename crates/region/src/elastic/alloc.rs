@@ -4,7 +4,7 @@ use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, Pages};
 
 use super::backing::{Filled, GranuleRun, Unfilled};
-use super::granule_entry::{GranuleEntry, FallbackCode, GranuleState};
+use super::granule_entry::{FallbackCode, GranuleEntry, GranuleState};
 use super::ledger::{ListedComponent, Locked};
 use super::{Component, Elastic, ElasticError, Granule};
 use crate::error::MemoryError;
@@ -80,7 +80,8 @@ impl Elastic {
                     ladder: self.ladder.clone(),
                     asked: self.ledger.shape.bytes(count as u64),
                     missing: self.ledger.shape.bytes(missing),
-                    why: why.unwrap_or(crate::extent::FallbackReason::NotContiguous { size: first }),
+                    why: why
+                        .unwrap_or(crate::extent::FallbackReason::NotContiguous { size: first }),
                 };
                 error.into()
             }
@@ -368,7 +369,9 @@ fn held(entry: Option<GranuleEntry>, granule: Granule) -> Result<GranuleEntry, E
         Some(entry) if entry.stamp != granule.stamp && entry.stamp != 0 => {
             Err(ElasticError::Stale { granule })
         }
-        Some(entry) if entry.state == GranuleState::Held && entry.stamp == granule.stamp => Ok(entry),
+        Some(entry) if entry.state == GranuleState::Held && entry.stamp == granule.stamp => {
+            Ok(entry)
+        }
         _ => Err(ElasticError::NotHeld { granule }),
     }
 }

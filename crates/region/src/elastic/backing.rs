@@ -20,12 +20,12 @@ use hugeleaf_sys::{
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
-use super::granule_entry::{GranuleEntry, FallbackCode};
+use super::granule_entry::{FallbackCode, GranuleEntry};
 use super::ledger::TableShape;
 use crate::error::{MemoryError, again};
 use crate::host_memory::HostMemory;
+use crate::ladder_steps::{LadderStep, Steps};
 use crate::populate::{is_short, populate};
-use crate::ladder_steps::{Step, Steps};
 use crate::thp;
 
 /// Maximum size populated or returned by one call. It bounds the wait of other users of the address
@@ -220,7 +220,7 @@ impl Backing {
         u64::from(index) * self.granule.bytes().get()
     }
 
-    fn step(&self, step: usize) -> Result<Step, MemoryError> {
+    fn step(&self, step: usize) -> Result<LadderStep, MemoryError> {
         let known = self.steps.list.get(step).copied();
         known.ok_or_else(|| SysError::new("mmap", format!("of rung {step}"), Errno::INVAL).into())
     }
@@ -355,7 +355,12 @@ impl Backing {
         (run.count > 0).then_some(Filled { run, step, reason })
     }
 
-    fn fill_from_pool(&self, step: usize, run: GranuleRun, reason: FallbackCode) -> Result<StepResult, MemoryError> {
+    fn fill_from_pool(
+        &self,
+        step: usize,
+        run: GranuleRun,
+        reason: FallbackCode,
+    ) -> Result<StepResult, MemoryError> {
         let short_from = match self.fill_prefix(run) {
             Ok(()) => {
                 let all = self.filled(run, step, reason);
@@ -415,7 +420,12 @@ impl Backing {
         populate(&self.space, part)
     }
 
-    fn fill_ordinary(&self, step: usize, run: GranuleRun, reason: FallbackCode) -> Result<StepResult, MemoryError> {
+    fn fill_ordinary(
+        &self,
+        step: usize,
+        run: GranuleRun,
+        reason: FallbackCode,
+    ) -> Result<StepResult, MemoryError> {
         let kind = self.step(step)?;
         let length = |run: GranuleRun| self.part(run).len();
         let mut left = length(run);
@@ -467,7 +477,11 @@ impl Backing {
     }
 
     /// Returns the granules on huge pages, and the others with the reason.
-    fn collapse(&self, run: GranuleRun, step: Step) -> Result<(Vec<GranuleRun>, Unpopulated), MemoryError> {
+    fn collapse(
+        &self,
+        run: GranuleRun,
+        step: LadderStep,
+    ) -> Result<(Vec<GranuleRun>, Unpopulated), MemoryError> {
         let sharing = match self.stores.last() {
             Some(BackingStore::Anonymous) => Sharing::Private,
             _ => Sharing::Shared,
@@ -475,7 +489,9 @@ impl Backing {
         if self.huge != Some(step.size) {
             let room = HostMemory::read()?;
             let why = thp::knob_of(&room.host, step.size, sharing);
-            let why = why.as_ref().map_or(FallbackCode::NotReported, FallbackCode::from_fallback);
+            let why = why
+                .as_ref()
+                .map_or(FallbackCode::NotReported, FallbackCode::from_fallback);
             return Ok((Vec::new(), vec![(run, why)]));
         }
         if self.is_all_huge(run)? {
@@ -498,7 +514,11 @@ impl Backing {
 
     /// Collapses a granule block by block and returns the reason if it is still not on huge pages.
     /// The system calls give the reason, and the page map decides the outcome.
-    fn collapse_one(&self, one: GranuleRun, huge: PageSize) -> Result<Option<FallbackCode>, MemoryError> {
+    fn collapse_one(
+        &self,
+        one: GranuleRun,
+        huge: PageSize,
+    ) -> Result<Option<FallbackCode>, MemoryError> {
         let mut reason = FallbackCode::NotContiguous;
         for block in self.part(one).chunks(huge) {
             if thp::collapse_one(&self.space, block) == Err(Errno::INVAL) {
@@ -586,7 +606,9 @@ impl Backing {
                 let mapped = run.indices().filter(|index| {
                     self.local[*index as usize].load(Ordering::Acquire) >> 32 == here
                 });
-                let mut runs = GranuleRun::from_indices(mapped).into_iter().flat_map(|run| self.chunks(run));
+                let mut runs = GranuleRun::from_indices(mapped)
+                    .into_iter()
+                    .flat_map(|run| self.chunks(run));
                 runs.try_for_each(|chunk| again(|| self.space.discard(self.part(chunk))))
             }
         }
@@ -603,7 +625,7 @@ pub(crate) enum Unfilled {
     Failed(MemoryError),
 }
 
-fn is_ordinary(step: &Step) -> bool {
+fn is_ordinary(step: &LadderStep) -> bool {
     step.kind != PageKind::Hugetlb
 }
 

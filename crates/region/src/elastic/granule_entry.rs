@@ -42,11 +42,17 @@ impl FallbackCode {
     pub(crate) const fn from_fallback(why: &FallbackReason) -> FallbackCode {
         match why {
             FallbackReason::PoolShort { .. } => FallbackCode::PoolShort,
-            FallbackReason::NotContiguous { .. } | FallbackReason::Split { .. } => FallbackCode::NotContiguous,
+            FallbackReason::NotContiguous { .. } | FallbackReason::Split { .. } => {
+                FallbackCode::NotContiguous
+            }
             FallbackReason::ThpOff => FallbackCode::ThpOff,
             FallbackReason::KnobOff { .. } => FallbackCode::KnobOff,
-            FallbackReason::NotReported { .. } | FallbackReason::Attached => FallbackCode::NotReported,
-            FallbackReason::NoSuchSize { .. } | FallbackReason::Remainder { .. } => FallbackCode::NoSuchSize,
+            FallbackReason::NotReported { .. } | FallbackReason::Attached => {
+                FallbackCode::NotReported
+            }
+            FallbackReason::NoSuchSize { .. } | FallbackReason::Remainder { .. } => {
+                FallbackCode::NoSuchSize
+            }
         }
     }
 }
@@ -150,8 +156,14 @@ mod tests {
 
     #[test]
     fn a_table_of_zeroes_is_all_free() {
-        assert_eq!(GranuleEntry::from_word(0).unwrap().state, GranuleState::Free);
+        assert_eq!(
+            GranuleEntry::from_word(0).unwrap().state,
+            GranuleState::Free
+        );
         assert!(GranuleEntry::from_word(5).is_none(), "no such state");
-        assert!(GranuleEntry::from_word(64 << 24).is_none(), "no such component");
+        assert!(
+            GranuleEntry::from_word(64 << 24).is_none(),
+            "no such component"
+        );
     }
 }

@@ -5,9 +5,9 @@ use std::fmt;
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::backing::GranuleRun;
-use super::granule_entry::{GranuleEntry, PROCESSES, FallbackCode, GranuleState};
-use super::ledger::Locked;
+use super::granule_entry::{FallbackCode, GranuleEntry, GranuleState, PROCESSES};
 use super::handles::components;
+use super::ledger::Locked;
 use super::{Component, Elastic, ElasticError};
 use crate::extent::{Extent, FallbackReason};
 use crate::host_memory::HostMemory;
@@ -182,7 +182,8 @@ impl Elastic {
         drop(locked);
         let mut infos = Vec::new();
         for (component, listed) in listed {
-            let is_its = |(_, entry): &&(u32, GranuleEntry)| u32::from(entry.component) == component.0;
+            let is_its =
+                |(_, entry): &&(u32, GranuleEntry)| u32::from(entry.component) == component.0;
             let its: Vec<(u32, GranuleEntry)> = held.iter().filter(is_its).copied().collect();
             infos.push(ComponentInfo {
                 component,
@@ -230,7 +231,10 @@ impl Elastic {
         let mut extents = Vec::new();
         let mut room = None;
         for (run, entry) in alike(held) {
-            let needs_room = matches!(entry.reason, FallbackCode::PoolShort | FallbackCode::KnobOff);
+            let needs_room = matches!(
+                entry.reason,
+                FallbackCode::PoolShort | FallbackCode::KnobOff
+            );
             if needs_room && room.is_none() {
                 room = Some(HostMemory::read()?);
             }
@@ -266,7 +270,12 @@ impl Elastic {
     }
 
     /// Returns the reason why a range is not on the requested pages.
-    fn fallback_reason(&self, found: &OnPages, entry: GranuleEntry, room: Option<&HostMemory>) -> Option<FallbackReason> {
+    fn fallback_reason(
+        &self,
+        found: &OnPages,
+        entry: GranuleEntry,
+        room: Option<&HostMemory>,
+    ) -> Option<FallbackReason> {
         let asked = self.asked;
         let is_asked = found.page == asked.size && asked.kind.is_none_or(|kind| kind == found.kind);
         if is_asked || asked.size <= self.backing.sizes().0 {

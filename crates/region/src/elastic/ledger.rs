@@ -19,9 +19,9 @@ use hugeleaf_sys::{Memory, MemoryFile};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::error::ElasticError;
-use super::granule_entry::{COMPONENTS, GranuleEntry, PROCESSES, STEPS, GranuleState};
-use super::lock::{self, Token, Word};
+use super::granule_entry::{COMPONENTS, GranuleEntry, GranuleState, PROCESSES, STEPS};
 use super::handles::{Component, components};
+use super::lock::{self, Token, Word};
 use super::process::{OwnerIdentity, namespace};
 use super::table::{GranuleTable, length_of};
 
@@ -235,7 +235,9 @@ impl Ledger {
     }
 
     /// Returns all granules in order; [`ElasticError::Damaged`] for one that cannot be decoded.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Result<(u32, GranuleEntry), ElasticError>> {
+    pub(crate) fn entries(
+        &self,
+    ) -> impl Iterator<Item = Result<(u32, GranuleEntry), ElasticError>> {
         let entry = |index| Some((index, self.entry(index).transpose()?));
         let all = (0..self.shape.granules).filter_map(entry);
         all.map(|(index, entry)| Ok((index, entry?)))

@@ -105,7 +105,10 @@ mod model_tests {
             let seen = shared.word.look();
             let dead = |holder| holder == 0 && shared.ended.load(Ordering::Acquire);
             let free = holder_of(seen).is_none_or(dead);
-            if let Some(token) = free.then(|| try_acquire(&shared.word, seen, slot)).flatten() {
+            if let Some(token) = free
+                .then(|| try_acquire(&shared.word, seen, slot))
+                .flatten()
+            {
                 return token;
             }
             loom::thread::yield_now();
@@ -115,7 +118,10 @@ mod model_tests {
     fn work(shared: &Shared, slot: u16) {
         let token = lock(shared, slot);
         shared.guarded.with_mut(|_| ());
-        assert!(release(&shared.word, &token), "nobody takes it from who lives");
+        assert!(
+            release(&shared.word, &token),
+            "nobody takes it from who lives"
+        );
     }
 
     #[test]

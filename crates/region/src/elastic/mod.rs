@@ -14,14 +14,14 @@ mod alloc;
 mod backing;
 mod error;
 mod granule_entry;
+mod handles;
+mod info;
 mod ledger;
 mod lock;
-mod handles;
 mod process;
 mod recover;
 mod share;
 mod table;
-mod info;
 
 use hugeleaf_host::{Host, Pid};
 use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
@@ -33,13 +33,13 @@ use crate::ladder_steps::Steps;
 
 use backing::{Backing, BackingPlan};
 use granule_entry::{COMPONENTS, STEPS};
-use ledger::{Ledger, MOST_GRANULES, NAME, TableShape};
 use handles::components;
+use ledger::{Ledger, MOST_GRANULES, NAME, TableShape};
 
 pub use error::ElasticError;
 pub use handles::{Component, Granule};
-pub use recover::Recovered;
 pub use info::{ComponentInfo, Info, Share};
+pub use recover::Recovered;
 
 /// Options of an [`Elastic`]: [`ElasticOptions::new`] sets defaults, each method changes one.
 ///

@@ -4,7 +4,7 @@ use hugeleaf_sys::SysError;
 use hugeleaf_units::Bytes;
 
 use super::backing::GranuleRun;
-use super::granule_entry::{GranuleEntry, PROCESSES, GranuleState};
+use super::granule_entry::{GranuleEntry, GranuleState, PROCESSES};
 use super::ledger::Locked;
 use super::process::OwnerIdentity;
 use super::{Elastic, ElasticError};
@@ -97,7 +97,9 @@ impl Elastic {
         let mut adopted = Vec::new();
         for found in locked.entries() {
             let (index, entry) = found?;
-            if !matches!(entry.state, GranuleState::Free | GranuleState::Unclean) && is_theirs(&entry) {
+            if !matches!(entry.state, GranuleState::Free | GranuleState::Unclean)
+                && is_theirs(&entry)
+            {
                 adopted.push((index, entry));
             }
         }
@@ -113,11 +115,17 @@ impl Elastic {
     }
 
     /// Frees adopted granules. A held granule is only on its rung; one in transit may be on any.
-    fn release_adopted(&self, adopted: &[(u32, GranuleEntry)]) -> Result<Option<(Bytes, SysError)>, ElasticError> {
+    fn release_adopted(
+        &self,
+        adopted: &[(u32, GranuleEntry)],
+    ) -> Result<Option<(Bytes, SysError)>, ElasticError> {
         let (held, under_way): (Vec<_>, Vec<_>) = adopted
             .iter()
             .partition(|(_, entry)| entry.state == GranuleState::Held);
-        let failed = self.release_granules(&GranuleRun::from_indices(under_way.iter().map(|(i, _)| *i)), None)?;
+        let failed = self.release_granules(
+            &GranuleRun::from_indices(under_way.iter().map(|(i, _)| *i)),
+            None,
+        )?;
         self.release_held(&held, failed)
     }
 

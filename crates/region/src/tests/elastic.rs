@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
-    Bytes, Component, Elastic, ElasticError, ElasticOptions, Extent, Granule, MemoryError,
-    NodePolicy, PageKind, PageSize, FallbackReason,
+    Bytes, Component, Elastic, ElasticError, ElasticOptions, Extent, FallbackReason, Granule,
+    MemoryError, NodePolicy, PageKind, PageSize,
 };
 use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
 use hugeleaf_units::Pages;
@@ -259,7 +259,9 @@ fn a_page_of_the_largest_size_is_replaced_by_smaller_ones() {
     assert_eq!(in_use(size), count);
     let extents = elastic.extents().unwrap();
     assert_eq!((extents.len(), extents[0].page), (1, size), "{extents:#?}");
-    assert!(matches!(extents[0].why, Some(FallbackReason::PoolShort { size, .. }) if size == largest));
+    assert!(
+        matches!(extents[0].why, Some(FallbackReason::PoolShort { size, .. }) if size == largest)
+    );
     elastic.give_back(cache, &[taken]).unwrap();
     assert_eq!(pool(size), before);
 }

@@ -1,6 +1,6 @@
 //! fork(2) with live regions of every kind, while the pool is empty.
 
-use crate::{Bytes, MemoryError, PageKind, PageSize, Region, RegionOptions, FallbackReason};
+use crate::{Bytes, FallbackReason, MemoryError, PageKind, PageSize, Region, RegionOptions};
 
 use super::child::{Part, Words};
 use super::support::{

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use crate::{Bytes, Extent, Handle, MemoryError, PageKind, PageSize, Region, FallbackReason};
+use crate::{Bytes, Extent, FallbackReason, Handle, MemoryError, PageKind, PageSize, Region};
 use hugeleaf_sys::{Advice, Memory, MemoryFile, Reserve, duplicate_raw};
 use hugeleaf_units::Pages;
 
@@ -38,7 +38,10 @@ fn the_rest_of_an_odd_length_is_on_base_pages() {
     let extents = region.extents().unwrap();
     assert_eq!(extents.len(), 2, "{extents:#?}");
     assert_eq!(extents[1].page, base);
-    assert_eq!(extents[1].why, Some(FallbackReason::Remainder { size: huge }));
+    assert_eq!(
+        extents[1].why,
+        Some(FallbackReason::Remainder { size: huge })
+    );
     assert_whole(&region);
     let mandatory = options(length, &format!("{huge}!"));
     assert!(matches!(
@@ -318,7 +321,10 @@ fn a_ladder_of_two_pools_goes_from_large_to_small() {
     let extents = region.extents().unwrap();
     let got: Vec<_> = extents.iter().map(|e| (e.page, e.range.len())).collect();
     assert_eq!(got[..2], [(giant, giant.bytes()), (size, pages(size, 3))]);
-    assert_eq!(extents[1].why, Some(FallbackReason::Remainder { size: giant }));
+    assert_eq!(
+        extents[1].why,
+        Some(FallbackReason::Remainder { size: giant })
+    );
     let other = Region::attach(&region.handle().unwrap()).unwrap();
     assert_eq!(other.range().start() % giant.bytes().get(), 0);
     drop((region, other));

@@ -1,6 +1,6 @@
 //! JSON of `apply` and `undo`.
 
-use hugeleaf_plan::host::{Applied, ApplyOutcome, StepPreview, Obstacle, StepOutcome, UndoOutcome};
+use hugeleaf_plan::host::{Applied, ApplyOutcome, Obstacle, StepOutcome, StepPreview, UndoOutcome};
 use serde_json::{Value, json};
 
 use super::{RequestInfo, begun, standing, todo};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hugeleaf_plan::Needs;
-use hugeleaf_plan::host::{StepState, StepOutcome};
+use hugeleaf_plan::host::{StepOutcome, StepState};
 
 fn is_changed(step: &StepOutcome) -> bool {
     matches!(

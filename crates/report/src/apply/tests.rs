@@ -95,7 +95,13 @@ fn outcome() -> ApplyOutcome {
         continues: None,
         steps: vec![
             short,
-            step("sysctl", sysctl, Place::Absent, file("a\nb\n"), StepState::Done),
+            step(
+                "sysctl",
+                sysctl,
+                Place::Absent,
+                file("a\nb\n"),
+                StepState::Done,
+            ),
             grub,
             unit,
         ],
@@ -253,7 +259,10 @@ fn an_undo_says_what_was_left_alone() {
     let undone = UndoOutcome {
         id: 3,
         time: "2026-01-02T03:04:05Z".to_owned(),
-        steps: vec![step("pool", "/p", pool(9), pool(0), StepState::Restored), left],
+        steps: vec![
+            step("pool", "/p", pool(9), pool(0), StepState::Restored),
+            left,
+        ],
         damage: vec!["0003.log: line 4 is damaged and is ignored".to_owned()],
         finished: true,
         unjournaled: false,

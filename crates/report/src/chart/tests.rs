@@ -180,7 +180,10 @@ fn a_level_is_in_sight_and_steps_have_their_names() {
         end: Some(10.0),
         ..whole
     };
-    assert_eq!(Span::padded([3.0, 5.0].into_iter(), &shared).unwrap().to, 10.0);
+    assert_eq!(
+        Span::padded([3.0, 5.0].into_iter(), &shared).unwrap().to,
+        10.0
+    );
 }
 
 #[test]

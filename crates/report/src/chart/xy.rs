@@ -255,8 +255,8 @@ fn layers(chart: &Chart, plane: &Plane) -> Markup {
 fn curve_names(chart: &Chart, plane: &Plane) -> Markup {
     let end = |(number, series): (usize, &Series)| {
         let mut points = series.points.iter().rev();
-        let at =
-            points.find_map(|p| Some((plane.x(p.x)? + series_offset(chart, number), plane.y(p.y)?)))?;
+        let at = points
+            .find_map(|p| Some((plane.x(p.x)? + series_offset(chart, number), plane.y(p.y)?)))?;
         Some((number, series.name.clone(), at))
     };
     let mut ends: Vec<_> = chart.series.iter().enumerate().filter_map(end).collect();

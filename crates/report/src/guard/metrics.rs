@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_guard::status::{PoolStatus, PoolsStatus, ProgramStatus, GuardStatus};
+use hugeleaf_guard::status::{GuardStatus, PoolStatus, PoolsStatus, ProgramStatus};
 use hugeleaf_guard::{PoolFinding, Proof, TreeState};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -225,7 +225,8 @@ fn counts(status: &GuardStatus) -> Vec<Family> {
         tests.add([("verdict", verdict)], n as f64);
     }
     vec![
-        Family::counter("hugeleaf_promotions", "Promotions").with_sample([], counts.promotions as f64),
+        Family::counter("hugeleaf_promotions", "Promotions")
+            .with_sample([], counts.promotions as f64),
         Family::counter("hugeleaf_promoted_bytes", "Memory promoted")
             .with_sample([], counts.promoted.as_f64()),
         Family::counter("hugeleaf_promotions_short", "Incomplete promotions")

@@ -1,11 +1,11 @@
 //! A guard in a mix of all states.
 
 use hugeleaf_guard::status::{
-    Cost, GivenStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus, GuardStatus,
+    Cost, GivenStatus, GuardStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus,
 };
 use hugeleaf_guard::{
-    Action, PromotionCounts, CoverageAt, LogEntry, Evidence, PoolFinding, Proof, Proven, Remembered, TreeStatus,
-    TreeState,
+    Action, CoverageAt, Evidence, LogEntry, PoolFinding, PromotionCounts, Proof, Proven,
+    Remembered, TreeState, TreeStatus,
 };
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::Bytes;

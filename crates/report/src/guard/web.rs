@@ -2,7 +2,7 @@
 //! works without scripts; a short script refreshes it while it is visible.
 
 use hugeleaf_guard::Proof;
-use hugeleaf_guard::status::{ProgramStatus, GuardStatus};
+use hugeleaf_guard::status::{GuardStatus, ProgramStatus};
 use maud::{Markup, html};
 
 use crate::page::{Axis, Cell, Chart, ChartKind, Page, Point, Series, Table, Unit, fact};

@@ -2,7 +2,9 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Align, Bar, Block, Cell, CommandHint, Mark, Note, Page, Section, Table, Value, line_mark};
+use super::{
+    Align, Bar, Block, Cell, CommandHint, Mark, Note, Page, Section, Table, Value, line_mark,
+};
 use crate::chart::drawn;
 
 const STYLE: &str = "

@@ -1,8 +1,8 @@
 //! A page for a terminal.
 
 use super::{
-    Align, Bar, Block, Cell, ChartKind, Column, CommandHint, RowLimit, Mark, Narrow, Note, Page, Section,
-    Table, Value, line_mark,
+    Align, Bar, Block, Cell, ChartKind, Column, CommandHint, Mark, Narrow, Note, Page, RowLimit,
+    Section, Table, Value, line_mark,
 };
 
 use crate::screen::{clean, cut, width};
@@ -439,7 +439,8 @@ impl Drawn {
     fn cut_names(&mut self) {
         let last = self.name();
         while self.needed() > self.view.width {
-            let may = |at: &usize| self.columns[*at].0.narrow == Narrow::Truncate || Some(*at) == last;
+            let may =
+                |at: &usize| self.columns[*at].0.narrow == Narrow::Truncate || Some(*at) == last;
             let names = (0..self.columns.len()).filter(may);
             let wider = names.filter(|at| self.columns[*at].1 > self.least(*at));
             let Some(widest) = wider.max_by_key(|at| self.columns[*at].1) else {

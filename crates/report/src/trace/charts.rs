@@ -2,7 +2,7 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, StackSample};
-use hugeleaf_trace::tables::memory::{SizeRow, MemoryScope, newest, sizes};
+use hugeleaf_trace::tables::memory::{MemoryScope, SizeRow, newest, sizes};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::{Scope, locks, share};
 use hugeleaf_units::Bytes;

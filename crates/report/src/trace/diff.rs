@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_trace::model::{Interval, LockTotals, SizeCount};
-use hugeleaf_trace::tables::intervals::{self, CpuTime, faults_by_size};
 use hugeleaf_trace::tables::collections::{Collection, all_not_measured, not_measured};
+use hugeleaf_trace::tables::intervals::{self, CpuTime, faults_by_size};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::work::{self, IoTotals};
 use hugeleaf_trace::tables::{Scope, locks, share, target_names};
@@ -374,7 +374,11 @@ impl Compared<'_> {
             });
             let cost = both.map(|(work, _)| work.cpu_seconds_a_gigabyte);
             rows.push(DiffRow::new("data moved", bytes, a_flow));
-            rows.push(DiffRow::new("reads and writes a second", calls, Cell::number));
+            rows.push(DiffRow::new(
+                "reads and writes a second",
+                calls,
+                Cell::number,
+            ));
             rows.push(DiffRow::new("CPU seconds a GB", cost, Cell::number));
         }
         if let [Some(a), Some(b)] = self.two(|trace| trace.throughput.clone())
@@ -402,7 +406,10 @@ impl Compared<'_> {
         } else {
             after
         };
-        let cell = |of: &[Interval], at: usize, kind: OfCpu| match of.get(at).map(CpuTime::from_interval) {
+        let cell = |of: &[Interval], at: usize, kind: OfCpu| match of
+            .get(at)
+            .map(CpuTime::from_interval)
+        {
             Some(cpu) => whole_part(cpu.share(kind(&cpu))),
             None => Cell::empty(),
         };

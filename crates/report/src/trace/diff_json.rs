@@ -4,10 +4,10 @@ use hugeleaf_trace::tables::collections::{Collection, not_measured};
 use serde_json::{Value, json};
 
 use super::diff::Compared;
+use super::format::float;
 use super::json::{
     about, cpu, findings, intervals, io, measured, missing, not_measured_list, pages,
 };
-use super::format::float;
 use crate::json;
 
 pub fn diff_json(compared: &Compared<'_>) -> String {

@@ -81,7 +81,11 @@ pub(super) fn missing_or(trace: &Trace, what: Collection, none: &str) -> String 
 
 /// Returns the text and notes for a table with several sources. If no source was measured, the text gives the
 /// reasons. Else a note below the table names the missing sources.
-pub(super) fn missing_sources(trace: &Trace, parts: &[Collection], none: &str) -> (String, Vec<String>) {
+pub(super) fn missing_sources(
+    trace: &Trace,
+    parts: &[Collection],
+    none: &str,
+) -> (String, Vec<String>) {
     let why = |what: &Collection| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?));
     let missing: Vec<String> = parts.iter().filter_map(why).collect();
     let said = missing.join("; ");

@@ -3,9 +3,9 @@
 use hugeleaf_host::fact::UNREADABLE;
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, Lock, LockAction, LockEvent, MemoryEvent, MemoryState};
+use hugeleaf_trace::tables::collections::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
 use hugeleaf_trace::tables::locks::Waits;
-use hugeleaf_trace::tables::collections::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::memory::{MemoryScope, newest, segments, sizes};
 use hugeleaf_trace::tables::profile;
 use hugeleaf_trace::tables::{Scope, locks, share, work};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::TraceView;
 use super::format::{float, when};
-use crate::json::{answer, merge_fields, fields};
+use crate::json::{answer, fields, merge_fields};
 
 const DEPTH: usize = 12;
 

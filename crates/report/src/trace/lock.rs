@@ -8,8 +8,8 @@ use hugeleaf_trace::tables::collections::Collection;
 use hugeleaf_trace::tables::profile::Callers;
 use hugeleaf_trace::tables::{locks, profile};
 
-use super::parts::cost::{lock_callers, lock_threads, turns_line};
 use super::format::{count, float, missing_or, nanos, part_of, table};
+use super::parts::cost::{lock_callers, lock_threads, turns_line};
 use crate::page::{Cell, Narrow, Page, Section, Table};
 use crate::screen::cut;
 
@@ -212,8 +212,12 @@ mod tests {
     #[test]
     fn callers_are_shown_with_their_shares() {
         let trace = testing::pinning();
-        let callers =
-            profile::callers(&trace, hugeleaf_trace::tables::Scope::Host, "mlock_pte_range").unwrap();
+        let callers = profile::callers(
+            &trace,
+            hugeleaf_trace::tables::Scope::Host,
+            "mlock_pte_range",
+        )
+        .unwrap();
         let text = callers_page(&trace, "mlock_pte_range", &callers).text(TextOptions::plain(120));
         assert!(
             text.contains("100.0 %") && text.contains("walk_page_range"),

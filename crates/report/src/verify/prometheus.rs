@@ -1,7 +1,7 @@
 //! `verify` as metrics in the text format of Prometheus, for an endpoint or the textfile collector of the node exporter.
 
 use hugeleaf_plan::PageCount;
-use hugeleaf_plan::verify::{VerifyReport, ServiceRow};
+use hugeleaf_plan::verify::{ServiceRow, VerifyReport};
 use hugeleaf_units::Bytes;
 
 use crate::metrics::{Family, text};

@@ -64,7 +64,10 @@ impl PostgreSql {
     pub fn huge_kb_of_a_new_backend(&self) -> u64 {
         let mut client = connect(self.server.folder()).unwrap();
         let query = "SELECT concat(pg_backend_pid(), ' ', count(text)) FROM rows";
-        let answer = client.query(query, Deadline::new(DEADLINE)).unwrap().unwrap();
+        let answer = client
+            .query(query, Deadline::new(DEADLINE))
+            .unwrap()
+            .unwrap();
         let (pid, rows) = answer.split_once(' ').unwrap();
         assert_eq!(rows.parse(), Ok(ROWS));
         let pid = pid.parse().unwrap();

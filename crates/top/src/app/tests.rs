@@ -216,7 +216,10 @@ fn why_waits_shows_and_goes_back() {
         .map(|n| format!("word{n} "))
         .collect::<String>()
         .repeat(9);
-    app.on(AppEvent::Answer(*ticket, TaskResult::Why(Ok(Page::new("", long)))));
+    app.on(AppEvent::Answer(
+        *ticket,
+        TaskResult::Why(Ok(Page::new("", long))),
+    ));
     let scroll = |app: &App| match &app.mode {
         AppMode::Pane(pane) => pane.scroll,
         _ => panic!(),

@@ -13,7 +13,7 @@ use super::paint::{BAR, BOLD, Theme, fill, keys, put, put_right};
 use crate::app::App;
 use crate::history::{Series, spark};
 use crate::model::TreeLine;
-use crate::pane::{PaneContent, Pane};
+use crate::pane::{Pane, PaneContent};
 
 pub(super) fn draw(app: &App, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
     fill(buffer, 0, BAR);

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::actions::ChangeRequest;
-use crate::app::{TaskResult, App, AppAction, AppEvent};
+use crate::app::{App, AppAction, AppEvent, TaskResult};
 use crate::history::History;
 use crate::model::HostSample;
 use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};

@@ -247,7 +247,11 @@ mod tests {
         assert!(work != 1);
         let counters = counters.finish();
         let names: Vec<&str> = counters.iter().map(|c| c.name.as_str()).collect();
-        for name in [HardwareEvent::Cycles.name(), HardwareEvent::DataWalks.name(), WALK_CYCLES] {
+        for name in [
+            HardwareEvent::Cycles.name(),
+            HardwareEvent::DataWalks.name(),
+            WALK_CYCLES,
+        ] {
             assert!(names.contains(&name), "{name}");
         }
         for counter in counters {

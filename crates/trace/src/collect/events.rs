@@ -7,8 +7,8 @@ use hugeleaf_perf::{PerfEvent, PerfKind, PerfRing, PerfSampling, PerfSetup, Perf
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::record::RecordFields;
 use super::permissions::{Guards, is_not_here, refusal};
+use super::record::RecordFields;
 use super::tracepoint::{Tracefs, Tracepoint};
 use crate::model::{EventSource, SourceState};
 use crate::tables::collections::Collection;
@@ -216,7 +216,12 @@ impl OpenEvents {
     }
 
     /// Opens records and samples of a CPU in one ring; faults join them later.
-    fn open_samples(&mut self, cpu: u32, wanted: &EventOptions, room: Bytes) -> Result<(), SysError> {
+    fn open_samples(
+        &mut self,
+        cpu: u32,
+        wanted: &EventOptions,
+        room: Bytes,
+    ) -> Result<(), SysError> {
         let setup = |kind, rate, stack| PerfSetup {
             kind,
             rate,
@@ -309,9 +314,19 @@ impl OpenEvents {
         ends.write_into(&begins)?;
         stacks.write_into(&begins)?;
         let shape = |stack| RecordFields { stack, raw: true };
-        self.know(&begins, EventRole::LockBegin(begin.clone()), LOCKS, shape(false))?;
+        self.know(
+            &begins,
+            EventRole::LockBegin(begin.clone()),
+            LOCKS,
+            shape(false),
+        )?;
         self.know(&ends, EventRole::LockEnd(end.clone()), LOCKS, shape(false))?;
-        self.know(&stacks, EventRole::LockStack(begin.clone()), LOCKS, shape(true))?;
+        self.know(
+            &stacks,
+            EventRole::LockStack(begin.clone()),
+            LOCKS,
+            shape(true),
+        )?;
         self.rings.push((ring, LOCKS));
         self.events.extend([begins, ends, stacks]);
         Ok(())

@@ -16,8 +16,8 @@ use super::static_symbols::Statics;
 use super::symbols::{Named, name_all};
 use super::{CollectOptions, TraceSession};
 use crate::model::{
-    Counter, Lock, LockCaller, LockEvent, LockKind, LockThread, LockTotals, MemoryEvent, CpuMode,
-    PageSizeKind, Pin, SCHEMA, StackSample, EventSource, SourceState, Stack, Trace, TracedHost,
+    Counter, CpuMode, EventSource, Lock, LockCaller, LockEvent, LockKind, LockThread, LockTotals,
+    MemoryEvent, PageSizeKind, Pin, SCHEMA, SourceState, Stack, StackSample, Trace, TracedHost,
 };
 use crate::tables::collections::Collection;
 

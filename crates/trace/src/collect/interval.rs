@@ -7,7 +7,9 @@ use hugeleaf_host::{Fact, Host, Root, read_memory_facts};
 use hugeleaf_sys::{Kernel, ticks_per_second};
 use hugeleaf_units::PageSize;
 
-use crate::model::{PageSizeUsage, Interval, MemoryCounter, Pressure, SizeCount, EventSource, SourceState};
+use crate::model::{
+    EventSource, Interval, MemoryCounter, PageSizeUsage, Pressure, SizeCount, SourceState,
+};
 use crate::tables::collections::Collection;
 
 #[derive(Debug, Clone, Default)]
@@ -224,7 +226,8 @@ fn between(
         sum as f64 / ticks_per_second().max(1) as f64
     };
     let grown = |name: &str| now.grown(last, name);
-    let other = |counts: &IntervalCounters, name: &str| counts.others.get(name).copied().unwrap_or(0);
+    let other =
+        |counts: &IntervalCounters, name: &str| counts.others.get(name).copied().unwrap_or(0);
     let faults_by_size = faults_by_size(last, now, base, pmd, grown("pgfault"));
     Interval {
         seconds,
@@ -282,7 +285,8 @@ fn pressure(last: &IntervalCounters, now: &IntervalCounters, seconds: f64) -> Op
         return None;
     }
     let share = |resource, key| {
-        let of = |counts: &IntervalCounters| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
+        let of =
+            |counts: &IntervalCounters| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
         let micros = of(now).saturating_sub(of(last)) as f64;
         (micros / (seconds.max(1e-6) * 1e6)).clamp(0.0, 1.0)
     };

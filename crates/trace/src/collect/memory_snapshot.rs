@@ -2,13 +2,15 @@
 
 use hugeleaf_host::totals::host_memory;
 use hugeleaf_host::{
-    ThpAdvice, MappingRequest, Host, Pid, Process, ReadDetail, Root, Segment, read_all_processes, read_host,
-    read_process,
+    Host, MappingRequest, Pid, Process, ReadDetail, Root, Segment, ThpAdvice, read_all_processes,
+    read_host, read_process,
 };
 use hugeleaf_sys::Kernel;
 
 use super::interval::held;
-use crate::model::{MemoryState, PoolState, ProcessMemory, SegmentMemory, EventSource, SourceState};
+use crate::model::{
+    EventSource, MemoryState, PoolState, ProcessMemory, SegmentMemory, SourceState,
+};
 use crate::tables::collections::Collection;
 
 /// Maximum number of target processes with segments: walking page tables takes time.

@@ -3,7 +3,7 @@
 //! row of their own.
 
 use super::processes::OUTSIDE;
-use crate::model::{CpuMode, TracedProcess, Trace};
+use crate::model::{CpuMode, Trace, TracedProcess};
 
 /// True for kernel functions of the idle thread.
 fn is_idle(function: &str) -> bool {

@@ -13,7 +13,7 @@ use hugeleaf_units::Bytes;
 
 use super::record::ProcessRecord;
 use super::stacks::{Frame, Stacks, contexts};
-use crate::model::{TracedProcess, Thread};
+use crate::model::{Thread, TracedProcess};
 
 #[derive(Debug, Clone)]
 struct Code {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::events::{MEMORY, OpenEvents, EventRole};
+use super::events::{EventRole, MEMORY, OpenEvents};
 use super::locks::{Locks, Who};
 use super::processes::ProcessTable;
 use super::record::{ProcessRecord, Record, SampleHead, parse};
@@ -157,7 +157,9 @@ impl Queue {
                 stack: stack.into_boxed_slice(),
                 fault: matches!(role, EventRole::Fault),
             },
-            EventRole::LockBegin(point) | EventRole::LockStack(point) | EventRole::LockEnd(point) => QueuedEvent::Lock {
+            EventRole::LockBegin(point)
+            | EventRole::LockStack(point)
+            | EventRole::LockEnd(point) => QueuedEvent::Lock {
                 who,
                 address: point.field("lock_addr", raw)?,
                 part: match role {

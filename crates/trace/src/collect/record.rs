@@ -78,7 +78,10 @@ impl<'a> Front<'a> {
 const TRAILER: usize = 32;
 
 /// Parses a record with its header; `shape` returns the sample layout of an event.
-pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<RecordFields>) -> Option<Record<'a>> {
+pub fn parse<'a>(
+    bytes: &'a [u8],
+    shape: impl Fn(u64) -> Option<RecordFields>,
+) -> Option<Record<'a>> {
     const LOST: u32 = 2;
     const COMM: u32 = 3;
     const EXIT: u32 = 4;

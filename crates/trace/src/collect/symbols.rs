@@ -19,8 +19,8 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use hugeleaf_host::Root;
 use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_sys::{
-    ConfinedFolder, Rights, copy_in_memory, effective_uid, is_safe_from_others, open_regular, read_at_most,
-    with_stall_limit,
+    ConfinedFolder, Rights, copy_in_memory, effective_uid, is_safe_from_others, open_regular,
+    read_at_most, with_stall_limit,
 };
 use hugeleaf_units::Bytes;
 

@@ -122,7 +122,11 @@ impl Work {
             }
             if let Some(now) = stat.known().and_then(|text| parse_done(text)) {
                 were_read = true;
-                let first = if begun_here { TaskTimes::default() } else { now };
+                let first = if begun_here {
+                    TaskTimes::default()
+                } else {
+                    now
+                };
                 let (_, last) = self.done.entry(place).or_insert((first, first));
                 let more = since(now, *last);
                 *last = now;

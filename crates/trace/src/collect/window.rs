@@ -15,11 +15,11 @@ use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::events::state_of;
-use super::processes::ProcessTable;
-use super::record::{Record, SampleHead, RecordFields, parse};
 use super::permissions::Guards;
+use super::processes::ProcessTable;
+use super::record::{Record, RecordFields, SampleHead, parse};
 use super::tracepoint::{Tracefs, Tracepoint};
-use crate::model::{MemoryEvent, Pin, EventSource, SourceState};
+use crate::model::{EventSource, MemoryEvent, Pin, SourceState};
 use crate::tables::collections::Collection;
 
 /// Duration of a window.
@@ -220,7 +220,12 @@ impl Windows {
             Ok::<(), SysError>(())
         };
         for (at, call) in self.calls.iter().enumerate() {
-            add(&call.enter, PerfSampling::Each, None, TracepointRole::Enter(at))?;
+            add(
+                &call.enter,
+                PerfSampling::Each,
+                None,
+                TracepointRole::Enter(at),
+            )?;
             if let Some(exit) = &call.exit {
                 let failed = Some("ret < 0");
                 add(exit, PerfSampling::Each, failed, TracepointRole::Failed(at))?;
@@ -264,7 +269,13 @@ impl Windows {
         }
     }
 
-    fn take(&mut self, role: TracepointRole, head: SampleHead, raw: &[u8], processes: &mut ProcessTable) {
+    fn take(
+        &mut self,
+        role: TracepointRole,
+        head: SampleHead,
+        raw: &[u8],
+        processes: &mut ProcessTable,
+    ) {
         let (TracepointRole::Enter(at) | TracepointRole::Failed(at)) = role else {
             let name = self.flush.as_ref().and_then(|point| {
                 let reason = point.signed("reason", raw)?;

@@ -2,7 +2,8 @@
 //! sum; then any subset does.
 
 use crate::model::{
-    PageSizeUsage, Interval, Lock, LockTotals, MemoryState, TracedProcess, ProcessMemory, SizeCount, Trace,
+    Interval, Lock, LockTotals, MemoryState, PageSizeUsage, ProcessMemory, SizeCount, Trace,
+    TracedProcess,
 };
 
 /// Upper bound of all counts, times and bytes together. A day's trace of a host with 12 TiB reaches

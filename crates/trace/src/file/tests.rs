@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::*;
 use crate::model::{
-    Interval, Lock, LockCaller, MemoryCounter, MemoryState, CpuMode, PoolState, TracedProcess, StackSample,
-    Stack, Symbol,
+    CpuMode, Interval, Lock, LockCaller, MemoryCounter, MemoryState, PoolState, Stack, StackSample,
+    Symbol, TracedProcess,
 };
 
 fn trace() -> Trace {

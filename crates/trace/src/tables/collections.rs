@@ -102,7 +102,7 @@ pub fn all_not_measured(trace: &Trace) -> Vec<(Collection, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Interval, Lock, EventSource};
+    use crate::model::{EventSource, Interval, Lock};
 
     #[test]
     fn a_source_says_whether_nothing_means_none() {

@@ -114,7 +114,7 @@ pub fn held_in_place(trace: &Trace) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{TracedProcess, TargetInterval, TracedTarget};
+    use crate::model::{TargetInterval, TracedProcess, TracedTarget};
 
     #[test]
     fn sums_and_the_larger_of_two_lower_bounds() {

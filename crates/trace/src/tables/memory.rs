@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::model::{PageSizeUsage, MemoryState, SegmentMemory, Trace};
+use crate::model::{MemoryState, PageSizeUsage, SegmentMemory, Trace};
 
 /// A page size with its memory. `None` if that state was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

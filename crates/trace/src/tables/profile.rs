@@ -265,7 +265,13 @@ mod tests {
         let mover = maker.process(10, "mover", true);
         let again = maker.process(11, "mover", true);
         let other = maker.process(20, "bash", false);
-        maker.sample(idle, 0, CpuMode::Kernel, &[kernel("pv_native_safe_halt")], 50);
+        maker.sample(
+            idle,
+            0,
+            CpuMode::Kernel,
+            &[kernel("pv_native_safe_halt")],
+            50,
+        );
         let pin = [kernel("gup_fast"), kernel("pin_user_pages"), user("read")];
         maker.sample(mover, 12, CpuMode::Kernel, &pin, 30);
         maker.sample(

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::model::{CpuMode, TracedProcess, StackSample, Stack, Symbol, Trace, TracedHost, TracedTarget};
+use crate::model::{
+    CpuMode, Stack, StackSample, Symbol, Trace, TracedHost, TracedProcess, TracedTarget,
+};
 
 pub(crate) fn kernel(name: &str) -> Symbol {
     Symbol {

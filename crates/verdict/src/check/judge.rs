@@ -4,10 +4,10 @@
 
 use hugeleaf_host::Fact;
 
-use super::model::{Demand, Checked, CheckRow, CheckState};
+use super::model::{CheckRow, CheckState, Checked, Demand};
 use super::programs;
 use super::setting::{BASE_PAGE, file, value};
-use crate::advice::{FeasibleChange, Change, ScreenCommand, Refused, Setting, AcceptedValues};
+use crate::advice::{AcceptedValues, Change, FeasibleChange, Refused, ScreenCommand, Setting};
 use crate::list;
 use crate::overcommit;
 
@@ -55,7 +55,12 @@ fn agreed<'a>(asks: impl IntoIterator<Item = &'a Demand> + Clone) -> Option<Stri
 }
 
 /// Judges a setting and fills in value, state, reason and command. The row is absent or unknown like the value.
-pub(super) fn judge_setting(checked: &Checked<'_>, row: CheckRow, setting: &str, rule: Option<Demand>) -> CheckRow {
+pub(super) fn judge_setting(
+    checked: &Checked<'_>,
+    row: CheckRow,
+    setting: &str,
+    rule: Option<Demand>,
+) -> CheckRow {
     row.with_fact(&value(checked, setting), |row, value| {
         let shown = match setting {
             name if name.starts_with("thp.") => value.clone(),
@@ -116,7 +121,13 @@ fn in_effect(asks: &[Demand]) -> Vec<&Demand> {
     }
 }
 
-fn advised(checked: &Checked<'_>, row: CheckRow, setting: &str, why: &str, asks: &[Demand]) -> CheckRow {
+fn advised(
+    checked: &Checked<'_>,
+    row: CheckRow,
+    setting: &str,
+    why: &str,
+    asks: &[Demand],
+) -> CheckRow {
     let state = row.state;
     let without = |row: CheckRow, reason: &str| row.with_state(state, format!("{why}. {reason}"));
     let Some(to) = agreed(in_effect(asks)) else {

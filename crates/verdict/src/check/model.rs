@@ -92,7 +92,11 @@ impl Demand {
         }
     }
 
-    pub fn general(wants: advice::AcceptedValues, state: CheckState, why: impl Into<String>) -> Demand {
+    pub fn general(
+        wants: advice::AcceptedValues,
+        state: CheckState,
+        why: impl Into<String>,
+    ) -> Demand {
         Demand {
             is_general: true,
             ..Demand::own(wants, state, why)
@@ -147,7 +151,11 @@ impl CheckRow {
 
     /// Applies a known fact. For an absent fact the row stays absent, for an unreadable one it is unknown
     /// with the reason.
-    pub(super) fn with_fact<T>(self, fact: &Fact<T>, known: impl FnOnce(CheckRow, &T) -> CheckRow) -> CheckRow {
+    pub(super) fn with_fact<T>(
+        self,
+        fact: &Fact<T>,
+        known: impl FnOnce(CheckRow, &T) -> CheckRow,
+    ) -> CheckRow {
         match fact {
             Fact::Known(value) => known(self, value),
             Fact::Absent => self,
@@ -175,12 +183,20 @@ impl CheckRow {
         self.with_state(CheckState::Change, why)
     }
 
-    pub(super) fn when(self, is_wrong: bool, better: impl FnOnce(CheckRow) -> CheckRow) -> CheckRow {
+    pub(super) fn when(
+        self,
+        is_wrong: bool,
+        better: impl FnOnce(CheckRow) -> CheckRow,
+    ) -> CheckRow {
         if is_wrong { better(self) } else { self }
     }
 
     /// Adds a command that does not change a host setting; those come from `settle`.
-    pub(super) fn with_command(mut self, command: impl Into<String>, risk: impl Into<String>) -> CheckRow {
+    pub(super) fn with_command(
+        mut self,
+        command: impl Into<String>,
+        risk: impl Into<String>,
+    ) -> CheckRow {
         self.command = Some(command.into());
         self.risk = Some(risk.into());
         self

@@ -4,7 +4,10 @@ use hugeleaf_host::system::programs::{NAME_LENGTH, RunningProcess};
 use hugeleaf_host::{Fact, Pid};
 use serde::Deserialize;
 
-use super::model::{Demand, Checked, KnownProgram, CheckRow, RunningProgram, CheckState, ProgramSetting, ProgramRequirement};
+use super::model::{
+    CheckRow, CheckState, Checked, Demand, KnownProgram, ProgramRequirement, ProgramSetting,
+    RunningProgram,
+};
 use super::setting::{file, value};
 use crate::advice;
 use crate::list;
@@ -21,7 +24,11 @@ pub fn programs() -> Vec<KnownProgram> {
 }
 
 /// Returns the packages of the program that a process may belong to; `None` for an unknown program.
-pub fn packages<'a>(all: &'a [KnownProgram], name: &str, path: Option<&str>) -> Option<&'a [String]> {
+pub fn packages<'a>(
+    all: &'a [KnownProgram],
+    name: &str,
+    path: Option<&str>,
+) -> Option<&'a [String]> {
     let program = all.iter().find(|program| program.is_named(name, path))?;
     Some(&program.packages)
 }
@@ -161,7 +168,8 @@ fn wants<'a>(
     let arch = checked.host.arch.text();
     let servers = checked.servers.known().into_iter().flatten();
     let affected = servers.filter(|server| server.is_affected(checked, setting));
-    let of = |server: &'a RunningProgram| server.program.want.iter().map(move |want| (server, want));
+    let of =
+        |server: &'a RunningProgram| server.program.want.iter().map(move |want| (server, want));
     let asked = affected.flat_map(of).filter(|(server, want)| {
         want.setting == setting && want.applies(server.version(), arch) == applies
     });
@@ -169,7 +177,10 @@ fn wants<'a>(
 }
 
 /// Returns the demands of running programs on a setting, for judging and for listing.
-pub(super) fn demands(checked: &Checked<'_>, setting: &str) -> (Vec<Demand>, Vec<ProgramRequirement>) {
+pub(super) fn demands(
+    checked: &Checked<'_>,
+    setting: &str,
+) -> (Vec<Demand>, Vec<ProgramRequirement>) {
     let state = match setting.starts_with("thp.") {
         true => CheckState::Change,
         false => CheckState::Review,
@@ -234,7 +245,9 @@ pub(super) fn rows(checked: &Checked<'_>) -> Vec<CheckRow> {
     let servers = match checked.servers {
         Fact::Known(servers) => servers,
         other => {
-            return vec![CheckRow::new("programs", "running programs").with_fact(other, |row, _| row)];
+            return vec![
+                CheckRow::new("programs", "running programs").with_fact(other, |row, _| row),
+            ];
         }
     };
     servers

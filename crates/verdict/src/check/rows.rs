@@ -4,11 +4,11 @@ use hugeleaf_host::system::features::{Disk, DiskMount, Network};
 use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::Bytes;
 
-use super::model::{Demand, Checked, Profile, CheckRow, RunningProgram, CheckState};
+use super::judge::{advise, judge_setting};
+use super::model::{CheckRow, CheckState, Checked, Demand, Profile, RunningProgram};
 use super::programs::lacks_pool;
 use super::setting::{BASE_PAGE, sysctl_file};
-use super::judge::{advise, judge_setting};
-use crate::advice::{Change, Scope, Setting, AcceptedValues};
+use crate::advice::{AcceptedValues, Change, Scope, Setting};
 use crate::findings::shell_word;
 use crate::findings::thp::{
     DEFRAG_WITHOUT_STALLS, defrag_stalls, ignored_max_ptes_none, too_large,
@@ -53,7 +53,12 @@ pub(super) fn memory(checked: &Checked<'_>) -> Vec<CheckRow> {
 }
 
 fn base_page(checked: &Checked<'_>) -> CheckRow {
-    judge_setting(checked, CheckRow::new("base-page", "base page"), BASE_PAGE, None)
+    judge_setting(
+        checked,
+        CheckRow::new("base-page", "base page"),
+        BASE_PAGE,
+        None,
+    )
 }
 
 fn pools(checked: &Checked<'_>) -> CheckRow {
@@ -263,7 +268,11 @@ pub(super) fn disks(checked: &Checked<'_>) -> Vec<CheckRow> {
 }
 
 /// Returns the rows of each item, or one row with the reason why nothing is known.
-fn each<T>(id: &'static str, all: &Fact<Vec<T>>, rows: impl Fn(&T) -> Vec<CheckRow>) -> Vec<CheckRow> {
+fn each<T>(
+    id: &'static str,
+    all: &Fact<Vec<T>>,
+    rows: impl Fn(&T) -> Vec<CheckRow>,
+) -> Vec<CheckRow> {
     match all {
         Fact::Known(all) => all.iter().flat_map(rows).collect(),
         Fact::Absent => Vec::new(),
@@ -277,7 +286,11 @@ fn aio(checked: &Checked<'_>) -> CheckRow {
     let now = number(checked, "fs.aio-nr").unwrap_or(0);
     let ask = checked.is_for(&[Oltp, Warehouse]).then(|| {
         let is_near = number(checked, MOST).is_some_and(|most| now > most / 2);
-        let state = if is_near { CheckState::Change } else { CheckState::Review };
+        let state = if is_near {
+            CheckState::Change
+        } else {
+            CheckState::Review
+        };
         let why =
             format!("{now} are reserved; a server that gets none falls back to synchronous I/O");
         Demand::general(AcceptedValues::AtLeast(MANY_REQUESTS), state, why)
@@ -332,7 +345,9 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<CheckRow> {
         }
     });
     let depth = CheckRow::new("queue-depth", format!("{name}: queue depth"));
-    let depth = depth.with_fact(&disk.requests, |row, requests| row.with_value(requests.to_string()));
+    let depth = depth.with_fact(&disk.requests, |row, requests| {
+        row.with_value(requests.to_string())
+    });
     let ahead = CheckRow::new("read-ahead", format!("{name}: read-ahead"));
     let ahead = ahead.with_fact(&disk.read_ahead_kib, |row, kib| {
         let row = row.with_value(Bytes::from_kib(*kib).to_string());
@@ -395,7 +410,11 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<CheckRow> {
     // Above the usual demands of servers, which the programs' own wants cover.
     let why =
         "connections are refused if many clients connect at once; servers ask for 511 or more";
-    let ask = Demand::general(AcceptedValues::AtLeast(MANY_CONNECTIONS), CheckState::Review, why);
+    let ask = Demand::general(
+        AcceptedValues::AtLeast(MANY_CONNECTIONS),
+        CheckState::Review,
+        why,
+    );
     let poll = CheckRow::new("busy-poll", "busy polling for packets");
     let mut all = vec![
         judge_setting(checked, backlog, "net.core.somaxconn", Some(ask)),
@@ -431,7 +450,9 @@ fn offloads(checked: &Checked<'_>, device: &Network) -> CheckRow {
         match off.is_empty() {
             true => row.with_value("all on"),
             false => {
-                let row = row.with_value(format!("without {}", off.join(", "))).review(WHY);
+                let row = row
+                    .with_value(format!("without {}", off.join(", ")))
+                    .review(WHY);
                 let setting = Setting::offloads(&device.name);
                 let change = Change::new(setting, "rx on tx on tso on gro on");
                 advise(checked, row, [change.in_scope(Scope::Device)], RISK)
@@ -486,15 +507,19 @@ fn clock(checked: &Checked<'_>) -> CheckRow {
 }
 
 fn governor(checked: &Checked<'_>) -> CheckRow {
-    CheckRow::new("governor", "cpufreq governor").with_fact(&checked.features.governors, |row, all| {
-        let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
-        let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
-        row.with_value(list(names)).when(!all.keys().all(is_fast), |row| {
-            let why = "CPUs that clock down while idle take time to reach full frequency";
-            let change = Change::new(Setting::governor(), "performance");
-            advise(checked, row.review(why), [change], "uses more power")
-        })
-    })
+    CheckRow::new("governor", "cpufreq governor").with_fact(
+        &checked.features.governors,
+        |row, all| {
+            let names = all.iter().map(|(name, count)| format!("{name} on {count}"));
+            let is_fast = |name: &String| matches!(name.as_str(), "performance" | "schedutil");
+            row.with_value(list(names))
+                .when(!all.keys().all(is_fast), |row| {
+                    let why = "CPUs that clock down while idle take time to reach full frequency";
+                    let change = Change::new(Setting::governor(), "performance");
+                    advise(checked, row.review(why), [change], "uses more power")
+                })
+        },
+    )
 }
 
 fn weaknesses(checked: &Checked<'_>) -> CheckRow {
@@ -638,7 +663,11 @@ fn shared(checked: &Checked<'_>) -> CheckRow {
     };
     let ask = total.filter(is_low).map(|total| {
         let why = "a segment of half of the memory would be refused";
-        Demand::general(AcceptedValues::AtLeast(total.get()), CheckState::Review, why)
+        Demand::general(
+            AcceptedValues::AtLeast(total.get()),
+            CheckState::Review,
+            why,
+        )
     });
     judge_setting(
         checked,

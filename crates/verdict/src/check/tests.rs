@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use hugeleaf_host::system::features::{
-    Disk, DiskMount, Features, FileSystemCapabilities, ProcessLimit, Network,
+    Disk, DiskMount, Features, FileSystemCapabilities, Network, ProcessLimit,
 };
 use hugeleaf_host::system::programs::RunningProcess;
 use hugeleaf_host::{Fact, Host, Pid};
@@ -50,7 +50,12 @@ fn rows_of(
     })
 }
 
-fn rows(host: &Host, features: &Features, profile: Option<Profile>, names: &[&str]) -> Vec<CheckRow> {
+fn rows(
+    host: &Host,
+    features: &Features,
+    profile: Option<Profile>,
+    names: &[&str],
+) -> Vec<CheckRow> {
     rows_of(host, features, profile, &running(names))
 }
 
@@ -176,7 +181,10 @@ fn absent_and_unreadable_differ() {
         "proc/sys/kernel/io_uring_disabled".into(),
         Fact::Unreadable(error),
     );
-    assert_eq!(one(&host, &unreadable, "io-uring").state, CheckState::Unknown);
+    assert_eq!(
+        one(&host, &unreadable, "io-uring").state,
+        CheckState::Unknown
+    );
 }
 
 #[test]
@@ -191,7 +199,10 @@ fn thp_that_is_never_is_looked_at_and_absent_where_there_is_none() {
     // Promotion needs no setting.
     assert!(row.why.unwrap().contains("hugeleaf promote"));
     host.thp = Fact::Absent;
-    assert_eq!(one(&host, &Features::default(), "thp").state, CheckState::Absent);
+    assert_eq!(
+        one(&host, &Features::default(), "thp").state,
+        CheckState::Absent
+    );
 }
 
 #[test]
@@ -410,7 +421,10 @@ fn mongodb_is_judged_by_version_and_architecture() {
         format!("echo defer+madvise > {file}/defrag")
     );
     let (thp, defrag) = row("ppc64le", Some(8), "never");
-    assert_eq!((thp.state, defrag.state), (CheckState::Good, CheckState::Good));
+    assert_eq!(
+        (thp.state, defrag.state),
+        (CheckState::Good, CheckState::Good)
+    );
     // Conflicting wants: no command.
     let (thp, _) = row("x86_64", None, "madvise");
     let why = thp.why.unwrap();
@@ -484,11 +498,17 @@ fn a_vulnerability_that_is_open_in_part_is_open() {
         "Mitigation: Clear CPU buffers; SMT vulnerable",
         "Unknown: Dependent on hypervisor status",
     ];
-    let all = ("2 mitigated, 2 open, 1 unknown".to_owned(), CheckState::Review);
+    let all = (
+        "2 mitigated, 2 open, 1 unknown".to_owned(),
+        CheckState::Review,
+    );
     assert_eq!(of(&texts), all);
     assert_eq!(
         of(&texts[..3]),
-        ("2 mitigated, 0 open, 0 unknown".to_owned(), CheckState::Good)
+        (
+            "2 mitigated, 0 open, 0 unknown".to_owned(),
+            CheckState::Good
+        )
     );
 }
 

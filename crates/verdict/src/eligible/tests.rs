@@ -52,7 +52,11 @@ fn flags_that_the_kernel_refuses_and_flags_that_it_does_not() {
     }
     // Sealed, droppable, wiped on fork, growing down, locked, not dumped: tested, all collapse.
     for flag in [b"sl", b"dp", b"wf", b"gd", b"lo", b"dd"] {
-        is(&host, flagged(anon(AT, 4 * M), flag), Ok(MappingKind::Private));
+        is(
+            &host,
+            flagged(anon(AT, 4 * M), flag),
+            Ok(MappingKind::Private),
+        );
     }
     let mut secret = flagged(shm(AT, 4 * M), b"lo");
     secret.name = "/secretmem (deleted)".to_owned();
@@ -64,7 +68,11 @@ fn flags_that_the_kernel_refuses_and_flags_that_it_does_not() {
 fn merging_is_of_anonymous_memory() {
     let host = host();
     // Mergeable memory can be promoted, but merged memory cannot.
-    is(&host, flagged(anon(AT, 4 * M), b"mg"), Ok(MappingKind::Private));
+    is(
+        &host,
+        flagged(anon(AT, 4 * M), b"mg"),
+        Ok(MappingKind::Private),
+    );
     let mut merged = flagged(anon(AT, 2 * M), b"mg");
     merged.merged = Bytes(64 * K);
     let (own, shared) = (
@@ -102,9 +110,17 @@ fn a_file_is_collapsed_where_the_kernel_says_so() {
     let (yes, no, unasked) = (Fact::Known(true), Fact::Known(false), Fact::Absent);
     let none = Err(Reason::NoLargeFolios);
     for (host, file, expected) in [
-        (&older, with("ext4", false, yes.clone()), Ok(MappingKind::File)),
+        (
+            &older,
+            with("ext4", false, yes.clone()),
+            Ok(MappingKind::File),
+        ),
         (&older, with("ext4", true, no.clone()), none),
-        (&older, with("ext4", true, unasked.clone()), Ok(MappingKind::File)),
+        (
+            &older,
+            with("ext4", true, unasked.clone()),
+            Ok(MappingKind::File),
+        ),
         (&older, with("ext4", false, unasked.clone()), none),
         // XFS answers for faults, regardless of a collapse.
         (&older, with("xfs", true, unasked.clone()), none),

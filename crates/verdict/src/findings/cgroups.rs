@@ -1,6 +1,6 @@
 //! cgroups that limit hugetlb pages.
 
-use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit, HugetlbAccounting, Pool};
+use hugeleaf_host::{Cgroup, Fact, Host, HugetlbAccounting, HugetlbLimit, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::{Finding, ScreenCommand, shell_word};

@@ -15,7 +15,10 @@ const OVERRULES: [&str; 2] = ["force", "deny"];
 /// may inherit it.
 fn uninherited(host: &Host, of: ThpUse) -> Option<(&str, &ThpOrder)> {
     let thp = host.thp.known()?;
-    let top = thp.global_setting(of).text().filter(|word| thp_is_on(Some(word)))?;
+    let top = thp
+        .global_setting(of)
+        .text()
+        .filter(|word| thp_is_on(Some(word)))?;
     let may_inherit = |order: &ThpOrder| match order.own_setting(of) {
         Fact::Known(own) => own == "inherit",
         Fact::Absent => false,
@@ -65,7 +68,10 @@ pub fn inherit_shared(host: &Host) -> Option<Finding> {
 
 fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
     let thp = host.thp.known()?;
-    let top = thp.global_setting(of).text().filter(|word| !thp_is_on(Some(word)))?;
+    let top = thp
+        .global_setting(of)
+        .text()
+        .filter(|word| !thp_is_on(Some(word)))?;
     let below = |order: &&ThpOrder| Some(order.size) != host.pmd_page.get();
     let inherits = |order: &&ThpOrder| order.own_setting(of).text() == Some("inherit");
     let orders = thp.orders.iter().filter(below).filter(inherits);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::rung::{RungResult, full_thp, judge, left_in_pool, pool_short};
 use super::rung::{private_setting, shared_setting};
-use super::{Policy, PagePolicy};
+use super::{PagePolicy, Policy};
 use crate::advice::{Change, Setting};
 use crate::eligible::huge_page as pmd;
 use crate::list;
@@ -39,7 +39,11 @@ pub struct Missing {
 ///
 /// # Errors
 /// A mandatory request is unavailable, or the policy names something that does not exist.
-pub fn resolve(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<ResolvedPolicy, Failure> {
+pub fn resolve(
+    policy: &Policy,
+    host: &Host,
+    room: Option<Bytes>,
+) -> Result<ResolvedPolicy, Failure> {
     check_nodes(policy, host)?;
     let mut missing = Vec::new();
     let mut rungs: [RunPolicy; 4] = Default::default();
@@ -136,7 +140,9 @@ fn resolve_ladder(
                     }
                 }
             }
-            RungResult::Automatic if mandatory => lacks.push((rung.size, cannot_be_sure(rung.size))),
+            RungResult::Automatic if mandatory => {
+                lacks.push((rung.size, cannot_be_sure(rung.size)))
+            }
             RungResult::Automatic => had = true,
             RungResult::Base => {
                 had = true;

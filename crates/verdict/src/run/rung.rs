@@ -41,11 +41,15 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> RungResult {
         (Some(Err(_)), Some(Ok(RungResult::Ways(more)))) if host.pool(size).is_some() => {
             RungResult::Ways([vec![RunPageKind::Hugetlb(size)], more].concat())
         }
-        (Some(Ok(way)), Some(Ok(RungResult::Ways(more)))) => RungResult::Ways([vec![way], more].concat()),
+        (Some(Ok(way)), Some(Ok(RungResult::Ways(more)))) => {
+            RungResult::Ways([vec![way], more].concat())
+        }
         (Some(Ok(way)), _) => RungResult::Ways(vec![way]),
         (_, Some(Ok(judged))) => judged,
         // Report the pool for a size that only a pool can have, otherwise THP.
-        (Some(Err(lack)), Some(Err(_))) if !is_of_thp(host, role, size) => RungResult::Unavailable(lack),
+        (Some(Err(lack)), Some(Err(_))) if !is_of_thp(host, role, size) => {
+            RungResult::Unavailable(lack)
+        }
         (_, Some(Err(lack))) | (Some(Err(lack)), None) => RungResult::Unavailable(lack),
         (None, None) => RungResult::Base,
     }

@@ -5,7 +5,7 @@ use hugeleaf_trace::tables::{intervals, locks, share, work};
 use hugeleaf_units::Bytes;
 
 use super::areas::{Area, area_of_stack};
-use super::{Effect, TraceStats, TraceFinding, percent};
+use super::{Effect, TraceFinding, TraceStats, percent};
 use crate::findings::Severity;
 
 /// Minimum ratio of kernel time to user time. The published case has 5 to 8; a server that reads and writes has 1

@@ -1,11 +1,11 @@
 //! Findings about memory: page tables, compaction, huge pages created and split, segments of mixed sizes.
 
-use hugeleaf_trace::model::{PageSizeUsage, MemoryState, SegmentMemory};
-use hugeleaf_trace::tables::memory::{SegmentRow, MemoryScope, held, newest, segments, total};
+use hugeleaf_trace::model::{MemoryState, PageSizeUsage, SegmentMemory};
+use hugeleaf_trace::tables::memory::{MemoryScope, SegmentRow, held, newest, segments, total};
 use hugeleaf_trace::tables::{profile, share};
 use hugeleaf_units::Bytes;
 
-use super::{Effect, TraceStats, TraceFinding, float, percent};
+use super::{Effect, TraceFinding, TraceStats, float, percent};
 use crate::findings::Severity;
 
 /// Shares of page tables in memory that are a warning and a problem, as in `status`.

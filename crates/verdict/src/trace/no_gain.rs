@@ -4,7 +4,7 @@ use hugeleaf_units::Bytes;
 
 use super::areas::Area;
 use super::memory::{CPU_LITTLE, WALKS_LITTLE};
-use super::{Effect, TraceStats, TraceFinding, percent, quality};
+use super::{Effect, TraceFinding, TraceStats, percent, quality};
 use crate::findings::Severity;
 
 /// Reports no gain if no rule favours huge pages. Reports nothing if the trace has too little data.

@@ -4,7 +4,7 @@ use hugeleaf_trace::model::EventSource;
 use hugeleaf_trace::tables::collections::{Collection, not_measured};
 use hugeleaf_trace::tables::share;
 
-use super::{TraceStats, TraceFinding, percent};
+use super::{TraceFinding, TraceStats, percent};
 use crate::findings::Severity;
 
 /// Minimum number of samples. With fewer, a share of 5 % is known only within 3 percentage points.

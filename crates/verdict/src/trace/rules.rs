@@ -2,7 +2,7 @@
 
 use hugeleaf_trace::Trace;
 
-use super::{TraceStats, TraceFinding, bottlenecks, memory, no_gain, quality};
+use super::{TraceFinding, TraceStats, bottlenecks, memory, no_gain, quality};
 
 /// Rules in favour of huge pages, and rules about defects of existing huge pages.
 const GAIN_RULES: &[fn(&TraceStats<'_>) -> Option<TraceFinding>] = &[

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{PageSizeUsage, CpuMode};
+use hugeleaf_trace::model::{CpuMode, PageSizeUsage};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
 use hugeleaf_trace::tables::memory::{MemoryScope, coverage, held, newest, total};
 use hugeleaf_trace::tables::profile::busy;

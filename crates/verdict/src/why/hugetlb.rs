@@ -3,8 +3,8 @@
 use hugeleaf_host::{HugetlbAccounting, Pool, RunPageKind, RunRole, Segment};
 use hugeleaf_units::{PageSize, Pages};
 
-use crate::pool_programs::{self, PoolProgram};
 use crate::eligible::is_on_pool;
+use crate::pool_programs::{self, PoolProgram};
 
 use super::{Case, Reason};
 

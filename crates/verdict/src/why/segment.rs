@@ -247,7 +247,11 @@ fn missing(slot: &Slot) -> Bytes {
 }
 
 fn of_block(case: &Case<'_>, segment: &Segment, slot: &Slot, decides: Reason) -> Reason {
-    let (kind, tally, len) = (MappingKind::from_segment(segment), &slot.tally, slot.range.len());
+    let (kind, tally, len) = (
+        MappingKind::from_segment(segment),
+        &slot.tally,
+        slot.range.len(),
+    );
     match eligible::block(kind, len, tally, len) {
         _ if tally.present.is_zero() => Reason::Swapped,
         Err(reason) => reason,

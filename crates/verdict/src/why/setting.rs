@@ -1,6 +1,6 @@
 //! Judges the host's settings, which decide if a range becomes huge without promotion.
 
-use hugeleaf_host::{ThpAdvice, Fact, Segment, Thp, ThpOrder, ThpUse};
+use hugeleaf_host::{Fact, Segment, Thp, ThpAdvice, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::unaligned_ends::ends;

@@ -5,11 +5,11 @@ use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-use crate::advice::{FeasibleChange, ScreenCommand, PLAN, Scope, agree};
+use crate::advice::{FeasibleChange, PLAN, Scope, ScreenCommand, agree};
 use crate::growth::Holes;
 
 use super::sums::{VerdictGroup, best_size, is_summed};
-use super::{SegmentAccount, Figures, OffSize, Reason, Remedy, Verdict};
+use super::{Figures, OffSize, Reason, Remedy, SegmentAccount, Verdict};
 
 /// Verdicts with the same id and remedy, of one or several processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -71,13 +71,17 @@ fn counts_of(judged: &[(&Process, &[SegmentAccount])]) -> Vec<Vec<CountedMemory>
     totals::counted(&processes)
 }
 
-fn parts_of(judged: &[(&Process, &[SegmentAccount])], counts: &[Vec<CountedMemory>]) -> Vec<Vec<SegmentAccount>> {
-    let of_one = |((process, accounts), counts): (&(&Process, &[SegmentAccount]), &Vec<CountedMemory>)| {
-        let segments = process.segments.iter().zip(counts);
-        let all = accounts.iter().zip(segments);
-        all.map(|(account, (segment, counts))| part_of(account, segment, *counts))
-            .collect()
-    };
+fn parts_of(
+    judged: &[(&Process, &[SegmentAccount])],
+    counts: &[Vec<CountedMemory>],
+) -> Vec<Vec<SegmentAccount>> {
+    let of_one =
+        |((process, accounts), counts): (&(&Process, &[SegmentAccount]), &Vec<CountedMemory>)| {
+            let segments = process.segments.iter().zip(counts);
+            let all = accounts.iter().zip(segments);
+            all.map(|(account, (segment, counts))| part_of(account, segment, *counts))
+                .collect()
+        };
     judged.iter().zip(counts).map(of_one).collect()
 }
 
@@ -150,7 +154,8 @@ pub fn summarise(judged: &[(&Process, &[SegmentAccount])]) -> Summary {
     // One process shows the shared pages, but they belong to all.
     let is_cow = |v: &Verdict| v.id == Reason::CopyOnWrite;
     for group in groups.iter_mut().filter(|g| is_cow(g.verdicts[0])) {
-        let shares = |accounts: &[SegmentAccount]| accounts.iter().any(|a| a.verdicts.iter().any(is_cow));
+        let shares =
+            |accounts: &[SegmentAccount]| accounts.iter().any(|a| a.verdicts.iter().any(is_cow));
         let sharing = judged.iter().filter(|(_, accounts)| shares(accounts));
         group.processes = sharing.map(|(process, _)| *process).collect();
     }

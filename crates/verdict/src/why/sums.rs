@@ -159,7 +159,11 @@ pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> ScreenCommand {
 /// Returns a promotion command that adds `adds` bytes, after raising the cgroup limit if needed. Allows
 /// two more huge pages, because the kernel charges in advance on each processor.
 pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> ScreenCommand {
-    let Some(room) = f.tightest_limit.as_ref().filter(|room| room.left < adds + room.page) else {
+    let Some(room) = f
+        .tightest_limit
+        .as_ref()
+        .filter(|room| room.left < adds + room.page)
+    else {
         return promote.into();
     };
     let need = room.limit - room.left + adds + room.page + room.page;

@@ -6,15 +6,17 @@ use hugeleaf_host::{Host, HugetlbAccounting, Process, Segment, ThpUse};
 use hugeleaf_units::time::interval;
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::advice::{self, Change, ScreenCommand, Scope, Setting};
-use crate::pool_programs::{self, PoolProgram};
+use crate::advice::{self, Change, Scope, ScreenCommand, Setting};
 use crate::clean;
 use crate::eligible::{MappingKind, tmpfs_mount};
 use crate::findings::shell_word;
+use crate::pool_programs::{self, PoolProgram};
 
 use super::segment::{self, Finding, SegmentFindings};
 use super::sums::NOTHING;
-use super::{SegmentAccount, Case, Figures, Reason, Verdict, hugetlb, setting, smallest_huge_page, sums};
+use super::{
+    Case, Figures, Reason, SegmentAccount, Verdict, hugetlb, setting, smallest_huge_page, sums,
+};
 
 /// Judges every segment of a process that was read page by page. Returns one account per segment, in the same order.
 /// `target` is the process name in commands, as in `1234` or `tree:1234`.
@@ -371,7 +373,8 @@ impl Words<'_> {
             }
             _ => {
                 let setting = hugetlb::size_setting(self.case, size);
-                let default = pool_programs::requested_page_size(self.case.host, None).filter(|_| setting.is_some());
+                let default = pool_programs::requested_page_size(self.case.host, None)
+                    .filter(|_| setting.is_some());
                 let why = match default {
                     Some(default) => format!(
                         "the program asks for pages of {default}, the default size, unless it is \

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hugeleaf::{Ladder, MemoryError, Region, RegionOptions, FallbackReason};
-use hugeleaf_host::{PageUsage, Host, ThpUse};
+use hugeleaf::{FallbackReason, Ladder, MemoryError, Region, RegionOptions};
+use hugeleaf_host::{Host, PageUsage, ThpUse};
 use hugeleaf_sys::{Advice, Memory, Space};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
@@ -212,14 +212,16 @@ pub fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
     let options = RegionOptions::new(arm.size.bytes(), arm.ladder(false));
     let probe = Region::new(&options)?.extents()?;
     match probe.into_iter().find_map(|extent| extent.why) {
-        Some(why @ (FallbackReason::KnobOff { .. } | FallbackReason::NoSuchSize { .. } | FallbackReason::ThpOff)) => {
-            Err(MemoryError::Short {
-                ladder: arm.ladder(true),
-                asked: length,
-                missing: length,
-                why,
-            })
-        }
+        Some(
+            why @ (FallbackReason::KnobOff { .. }
+            | FallbackReason::NoSuchSize { .. }
+            | FallbackReason::ThpOff),
+        ) => Err(MemoryError::Short {
+            ladder: arm.ladder(true),
+            asked: length,
+            missing: length,
+            why,
+        }),
         _ => Ok(()),
     }
 }

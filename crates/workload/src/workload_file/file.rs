@@ -426,7 +426,9 @@ fn list(values: Spanned<Vec<Plain>>) -> Result<Vec<String>, SpannedError> {
 }
 
 /// Parses the small files; their names must stay in their folder.
-fn files(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, SpannedError> {
+fn files(
+    written: BTreeMap<Spanned<String>, String>,
+) -> Result<BTreeMap<String, String>, SpannedError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let mut all = BTreeMap::new();
     for (name, text) in written {
@@ -483,7 +485,9 @@ fn arms(
     Ok(all)
 }
 
-fn unfit(written: BTreeMap<Spanned<String>, String>) -> Result<BTreeMap<String, String>, SpannedError> {
+fn unfit(
+    written: BTreeMap<Spanned<String>, String>,
+) -> Result<BTreeMap<String, String>, SpannedError> {
     const KINDS: [&str; 4] = ["hugetlb", "thp", "promoted", "run"];
     let mut all = BTreeMap::new();
     for (kind, reason) in written {

@@ -70,7 +70,12 @@ impl Needs {
         has: &dyn Fn(&str) -> bool,
         is_there: &dyn Fn(&Path) -> bool,
     ) -> Option<Failure> {
-        let unmet = |what: String, next: String| Some(Failure { message: what, remedy: next });
+        let unmet = |what: String, next: String| {
+            Some(Failure {
+                message: what,
+                remedy: next,
+            })
+        };
         let missing = self
             .programs
             .iter()

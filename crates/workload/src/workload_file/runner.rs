@@ -24,8 +24,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::counts::UsageCounters;
+use super::file::{Script, WorkloadSpec};
 use super::metrics::LoadOutput;
-use super::file::{WorkloadSpec, Script};
 use super::needs::search_path;
 use crate::child::{Account, account_of, wait};
 

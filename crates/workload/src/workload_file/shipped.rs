@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::file::{WorkloadSpec, FileError};
+use super::file::{FileError, WorkloadSpec};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shipped {

@@ -17,8 +17,8 @@ use crate::servers::{MARIADB, open_mariadb, open_redis};
 use crate::{Asked, Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::host::ExclusiveHost;
 use hugeleaf_testkit::jvm::{self, Jvm};
-use hugeleaf_testkit::server::{Account, Server, as_account, folder_for, prepare};
-use hugeleaf_testkit::{Running, facts, find_program};
+use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for, prepare};
+use hugeleaf_testkit::{ChildGuard, facts, find_program};
 
 /// The mechanism that keeps a server on huge pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,7 +272,7 @@ enum Subject {
         socket: PathBuf,
     },
     Java {
-        running: Running,
+        running: ChildGuard,
         input: ChildStdin,
         lines: Arc<Mutex<dyn Iterator<Item = u32> + Send>>,
     },
@@ -357,7 +357,7 @@ impl Subject {
 }
 
 /// Returns the command of a program under its own account, with `hugeleaf run` in that arm.
-fn command(arm: Arm, account: Account, program: &Path, folder: &Path) -> Command {
+fn command(arm: Arm, account: ServerAccount, program: &Path, folder: &Path) -> Command {
     if arm != Arm::Run {
         return as_account(account, program, folder);
     }
@@ -401,7 +401,7 @@ fn open_mariadb_server(arm: Arm, scale: &Scale) -> Result<Option<Subject>, Faile
     ) else {
         return Ok(None);
     };
-    let account = Account::first_of(&["mysql", "nobody"]);
+    let account = ServerAccount::first_of(&["mysql", "nobody"]);
     let folder = folder_for(account);
     let data = format!("--datadir={}", folder.path().join("data").display());
     prepare(as_account(account, &install, folder.path()).args([
@@ -459,7 +459,7 @@ fn open_redis_server(arm: Arm) -> Result<Option<Subject>, Failed> {
     let Some(program) = find_program(&["redis-server"]) else {
         return Ok(None);
     };
-    let account = Account::first_of(&["redis", "nobody"]);
+    let account = ServerAccount::first_of(&["redis", "nobody"]);
     let folder = folder_for(account);
     let socket = folder.path().join("redis.sock");
     let mut command = command(arm, account, &program, folder.path());

@@ -66,7 +66,7 @@ impl Host {
     pub fn warm(&self, bytes: Bytes) -> Result<(), Failed> {
         let memory = Memory::new();
         let space =
-            memory.reserve_addresses(self.huge.pages_for(bytes).of(self.huge), self.huge)?;
+            memory.reserve_addresses(self.huge.pages_for(bytes).in_bytes(self.huge), self.huge)?;
         let whole = space.range();
         space.map_private(whole)?;
         space.advise(whole, Advice::HugePage)?;

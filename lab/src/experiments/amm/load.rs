@@ -64,7 +64,10 @@ impl AmmLoad {
 
     pub(super) fn phases(self) -> &'static [Phase] {
         const fn phase(name: &'static str, a: Activity, b: Activity) -> Phase {
-            Phase { name, activities: [a, b] }
+            Phase {
+                name,
+                activities: [a, b],
+            }
         }
         const BUSY: Activity = Activity::Busy(BUSY_PART);
         const ALIKE: Activity = Activity::Busy(HALF);

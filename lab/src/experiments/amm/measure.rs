@@ -11,7 +11,7 @@ use super::run::AmmRun;
 use super::tenant::Tenants;
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{ArmAbout, Results};
+use hugeleaf_proof::rows::{ArmInfo, Results};
 
 /// Runs all loads on all arms.
 ///
@@ -23,7 +23,12 @@ pub fn measure(
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     check(settings, machine)?;
-    let mut run = Measuring::new("amm", (settings.seed, settings_json(settings)), machine, progress);
+    let mut run = Measuring::new(
+        "amm",
+        (settings.seed, settings_json(settings)),
+        machine,
+        progress,
+    );
     run.results.charts = charts();
     run.results.remarks = remarks();
     for load in &settings.loads {
@@ -31,7 +36,7 @@ pub fn measure(
         for phase in [None].into_iter().chain(phases) {
             for arm in &settings.arms {
                 let samples = if phase.is_none() { settings.rounds } else { 0 };
-                let arm = ArmAbout::named(arm.to_string());
+                let arm = ArmInfo::named(arm.to_string());
                 run.expect(arm, places(*load, phase), samples);
             }
         }
@@ -88,7 +93,7 @@ fn take_turns(
                     run.results.analysis.insert("balance_logs".into(), all);
                 }
             }
-            Err(BenchError::Lacking(why)) => {
+            Err(BenchError::PagesMissing(why)) => {
                 run.lacks(&label, &[], &why);
                 lacking.push(arm);
             }

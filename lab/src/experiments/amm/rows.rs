@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 
 use super::load::{AmmLoad, NAMES};
 
-use hugeleaf_proof::rows::{Chart, Place, Quantity, Results, Sample};
+use hugeleaf_proof::rows::{Chart, Parameter, Quantity, Results, Sample};
 
 /// State of both servers at a moment. Counters start at some moment before the phase.
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,9 +86,9 @@ fn memory_of(name: &str) -> String {
 }
 
 /// Returns the place of a load, and of a phase of it.
-pub(super) fn places(load: AmmLoad, phase: Option<&str>) -> Vec<Place> {
-    let load = Place::text("load", load.name());
-    let phase = phase.map(|phase| Place::text("phase", phase));
+pub(super) fn places(load: AmmLoad, phase: Option<&str>) -> Vec<Parameter> {
+    let load = Parameter::text("load", load.name());
+    let phase = phase.map(|phase| Parameter::text("phase", phase));
     [load].into_iter().chain(phase).collect()
 }
 
@@ -101,12 +101,12 @@ pub(super) fn add(
 ) {
     let whole = places(load, None);
     for (quantity, value) in of_whole(run) {
-        results.add(arm, &whole, quantity, Sample::of(round, value));
+        results.add(arm, &whole, quantity, Sample::new(round, value));
     }
     for phase in &run.phases {
         let at = places(load, Some(phase.name));
         for (quantity, value) in of_phase(&phase.looks, settle) {
-            results.add(arm, &at, quantity, Sample::of(round, value));
+            results.add(arm, &at, quantity, Sample::new(round, value));
         }
     }
     for (quantity, at_seconds, value) in by_second(run) {
@@ -276,7 +276,7 @@ mod tests {
         all
     }
 
-    fn value(results: &Results, at: &[Place], quantity: &str) -> Vec<f64> {
+    fn value(results: &Results, at: &[Parameter], quantity: &str) -> Vec<f64> {
         let row = results.row("amm:large", at, quantity);
         row.unwrap_or_else(|| panic!("no {quantity}")).values()
     }
@@ -347,10 +347,7 @@ mod tests {
         );
         assert!(results.row("amm:large", &second, "worst 3 s").is_none());
         assert_eq!(value(&results, &whole, "throughput"), [242.0 / 8.0]);
-        assert_eq!(
-            value(&results, &whole, "coverage at the end"),
-            [0.5]
-        );
+        assert_eq!(value(&results, &whole, "coverage at the end"), [0.5]);
         let memory = value(&results, &whole, "memory of a");
         assert_eq!(memory, [4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 4.0, 5.0]);
         let row = results
@@ -364,7 +361,7 @@ mod tests {
     fn results_with_arm(mut results: Results) -> Results {
         results
             .arms
-            .push(hugeleaf_proof::rows::ArmAbout::named("amm:large"));
+            .push(hugeleaf_proof::rows::ArmInfo::named("amm:large"));
         results
     }
 }

@@ -15,7 +15,7 @@ use super::AmmSettings;
 use super::arm::AmmArm;
 use super::balancer::Balancer;
 use super::load::{AmmLoad, Phase};
-use super::rows::{ServersSample, PhaseSeen, RunSeen};
+use super::rows::{PhaseSeen, RunSeen, ServersSample};
 use super::tenant::{Tenant, Tenants, ours, sample};
 use hugeleaf_proof::bench::{BenchError, Machine};
 

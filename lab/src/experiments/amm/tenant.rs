@@ -4,19 +4,19 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::kits::keyed::{ClientCounters, KeyedTable, ClientLoad};
+use crate::kits::keyed::{ClientCounters, ClientLoad, KeyedTable};
 use crate::kits::tpcc::{
-    LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin, Pace, DriverSettings, Scale,
-    ServerSettings, Store, TpccError, check, data_bytes, drive, load,
+    DriverSettings, LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin,
+    Pace, Scale, ServerSettings, Store, TpccError, check, data_bytes, drive, load,
 };
 use hugeleaf_host::process::stat::parse_status;
-use hugeleaf_host::{Held, Root};
+use hugeleaf_host::{PageUsage, Root};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
 use super::arm::{AmmArm, AmmPages};
-use super::load::{AmmLoad, Activity, LIGHT, NAMES};
+use super::load::{Activity, AmmLoad, LIGHT, NAMES};
 use super::{AmmSettings, rows};
 use crate::experiments::oltp::{FILLED_AT, cache_pages, promote_mariadb};
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, lacks_pool};
@@ -77,9 +77,8 @@ impl<'a> Tenants<'a> {
             let warmed = match load.is_tpcc() {
                 true => tenant.store().warm(None),
                 // Full, as after a day's work. With a fixed division, pages read in later would be on base pages.
-                false => {
-                    (table.warm(size)).and_then(|()| table.warm(part(settings.target, hot_part(does))))
-                }
+                false => (table.warm(size))
+                    .and_then(|()| table.warm(part(settings.target, hot_part(does)))),
             };
             warmed.map_err(ours)?;
         }
@@ -94,14 +93,14 @@ impl<'a> Tenants<'a> {
         let mut lacking = Vec::new();
         for tenant in &self.both {
             match tenant.promote(self.machine.program) {
-                Err(BenchError::Lacking(why)) => lacking.push(why),
+                Err(BenchError::PagesMissing(why)) => lacking.push(why),
                 moved => moved?,
             }
         }
         match lacking.len() == self.both.len() {
             true => lacking
                 .pop()
-                .map_or(Ok(()), |why| Err(BenchError::Lacking(why))),
+                .map_or(Ok(()), |why| Err(BenchError::PagesMissing(why))),
             false => Ok(()),
         }
     }
@@ -201,7 +200,7 @@ fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
     };
     let needs = Bytes(target.get() + target.get() / 16);
     let lacks = lacks_pool(("mariadb", "mysql"), needs, arm, machine)?;
-    lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
+    lacks.map_or(Ok(()), |why| Err(BenchError::PagesMissing(why)))
 }
 
 /// Returns a server's frequently read data, as a part of the target.
@@ -258,7 +257,7 @@ impl Tenant {
         Some(status.resident? + status.hugetlb.unwrap_or(Bytes::ZERO))
     }
 
-    pub(super) fn pages(&self, machine: &Machine<'_>) -> Option<Vec<Held>> {
+    pub(super) fn pages(&self, machine: &Machine<'_>) -> Option<Vec<PageUsage>> {
         let pids = [self.server.pid()?];
         cache_pages(machine.root, &Kernel::new(), machine.host, &pids, false)
     }

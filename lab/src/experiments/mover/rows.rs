@@ -6,7 +6,7 @@ use crate::kits::mover::{IoMode, Moved};
 use hugeleaf_units::Bytes;
 
 use crate::experiments::cpu_time::{DOING, Seconds};
-use hugeleaf_proof::rows::{ArmAbout, Chart, Place, Quantity, Results};
+use hugeleaf_proof::rows::{ArmInfo, Chart, Parameter, Quantity, Results};
 
 const MOVED: &str = "data moved";
 const CPU: &str = "CPU of the process a GiB";
@@ -40,10 +40,10 @@ pub(super) fn remarks(modes: &[IoMode], results: &Results) -> Vec<String> {
 fn contiguity(results: &Results, mode: &str) -> Option<String> {
     /// Minimum gain to divide; parts of a smaller gain are noise.
     const WORTH: f64 = 1.1;
-    let at = [Place::text("mode", mode)];
+    let at = [Parameter::text("mode", mode)];
     let row = |arm: &str| results.row(arm, &at, MOVED);
     // Huge before the run: one extent a block.
-    let is_huge = |arm: &&ArmAbout| {
+    let is_huge = |arm: &&ArmInfo| {
         let mut looks = results
             .layouts
             .iter()
@@ -70,7 +70,7 @@ fn contiguity(results: &Results, mode: &str) -> Option<String> {
 pub(super) fn add_bare(results: &mut Results, rate: f64) {
     const BARE: &str = "devices alone";
     if results.arms.iter().all(|arm| arm.name != BARE) {
-        results.arms.push(ArmAbout::named(BARE));
+        results.arms.push(ArmInfo::named(BARE));
     }
     results.add(BARE, &[], Quantity::rate(BARE, "MiB/s"), rate.into());
 }
@@ -86,7 +86,11 @@ fn mib(bytes: Bytes) -> f64 {
 
 /// Returns the number of writers at `rate` that add up to the arm's best write throughput without a limit.
 #[allow(clippy::cast_possible_truncation)]
-pub(super) fn written_over(results: &Results, (arm, at): (&str, &[Place]), rate: Bytes) -> usize {
+pub(super) fn written_over(
+    results: &Results,
+    (arm, at): (&str, &[Parameter]),
+    rate: Bytes,
+) -> usize {
     let of = |what| {
         results
             .row(arm, at, what)

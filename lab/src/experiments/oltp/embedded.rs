@@ -13,13 +13,13 @@ use crate::kits::tpcc::{SqliteSettings, SqliteStore, Store, TpccError, install_c
 
 use super::child::run_out;
 use super::copier::Copier;
-use super::settings::{Io, OltpSettings, Progress, Server, Setup};
 use super::pages::Pages;
 use super::rows::AS_IT_IS;
 use super::run::{fill, run_once};
+use super::settings::{DatabaseServer, EventSink, Io, OltpSettings, Setup};
 use super::watch::{Processes, Watcher};
 use hugeleaf_proof::bench::{BenchError, Machine, Refusal, Shortage, is_unavailable, refusal};
-use hugeleaf_proof::rows::{Layout, Results};
+use hugeleaf_proof::rows::{PageLayout, Results};
 
 /// Beginning of the first line of a run whose pages are unavailable.
 const UNAVAILABLE: &str = "bench oltp: unavailable: ";
@@ -53,16 +53,16 @@ fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machi
     let (Some(asked), Ok(Some(held))) = (arm.arm(machine.host), cache.pages()) else {
         return;
     };
-    let on = |h: &&hugeleaf_host::Held| h.size == asked.size && h.kind == asked.kind;
+    let on = |h: &&hugeleaf_host::PageUsage| h.size == asked.size && h.kind == asked.kind;
     let seen: u64 = held.iter().filter(on).map(|h| h.bytes.get()).sum();
-    run.layouts = vec![Layout {
+    run.layouts = vec![PageLayout {
         verified: Some(seen == cache.length().get()),
-        ..Layout::new(AS_IT_IS, &[], "end", held)
+        ..PageLayout::new(AS_IT_IS, &[], "end", held)
     }];
-    if cache.outside() > 0 {
+    if cache.heap_pages() > 0 {
         run.caveats.push(format!(
             "{} pages of the database did not fit in the cache and are on the heap",
-            cache.outside()
+            cache.heap_pages()
         ));
     }
 }
@@ -99,7 +99,7 @@ impl<'a> Embedded<'a> {
         }
     }
 
-    fn here(&self, setup: Setup, progress: Progress<'_>) -> Result<Results, BenchError> {
+    fn here(&self, setup: Setup, progress: EventSink<'_>) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let cache = match order.arm {
             Some(arm) => take(arm, setup.cache, machine)?.map(|cache| (arm, cache)),
@@ -197,7 +197,7 @@ impl<'a> Embedded<'a> {
     }
 }
 
-impl Server for Embedded<'_> {
+impl DatabaseServer for Embedded<'_> {
     fn check(&self, pages: Pages) -> Result<(), BenchError> {
         match pages {
             Pages::Promoted => Err(BenchError::usage(
@@ -208,7 +208,7 @@ impl Server for Embedded<'_> {
         }
     }
 
-    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
+    fn fill(&mut self, progress: EventSink<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let store = SqliteStore::open(SqliteSettings {
             cache: Bytes::from_mib(64),
@@ -235,7 +235,7 @@ impl Server for Embedded<'_> {
         &mut self,
         pages: Option<Pages>,
         setup: Setup,
-        progress: Progress<'_>,
+        progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         match pages {
             Some(pages) => self.in_a_process(&pages.label(self.machine.host), setup),
@@ -253,7 +253,7 @@ fn read(output: &Output, machine: &Machine<'_>) -> Result<Results, BenchError> {
     let (what, next) = refusal(&String::from_utf8_lossy(&output.stderr));
     let (what, next) = (what.unwrap_or_default(), next.unwrap_or_default());
     if let Some(reason) = what.strip_prefix(UNAVAILABLE) {
-        return Err(BenchError::Lacking(Shortage {
+        return Err(BenchError::PagesMissing(Shortage {
             from: Bytes::ZERO,
             reason: reason.to_owned(),
             next,

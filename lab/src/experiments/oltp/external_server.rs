@@ -2,9 +2,9 @@
 
 use crate::kits::tpcc::PostgresStore;
 
-use super::settings::{OltpSettings, Progress, Server, Setup};
 use super::pages::Pages;
 use super::run::run_once;
+use super::settings::{DatabaseServer, EventSink, OltpSettings, Setup};
 use super::watch::{Processes, Watcher};
 use hugeleaf_proof::bench::{BenchError, Machine};
 use hugeleaf_proof::rows::Results;
@@ -29,7 +29,7 @@ impl<'a> ExternalServer<'a> {
     }
 }
 
-impl Server for ExternalServer<'_> {
+impl DatabaseServer for ExternalServer<'_> {
     fn check(&self, _: Pages) -> Result<(), BenchError> {
         Err(BenchError::usage(
             "bench oltp: --pages: a running server has its pages already",
@@ -37,7 +37,7 @@ impl Server for ExternalServer<'_> {
         ))
     }
 
-    fn fill(&mut self, _: Progress<'_>) -> Result<(), BenchError> {
+    fn fill(&mut self, _: EventSink<'_>) -> Result<(), BenchError> {
         Ok(())
     }
 
@@ -52,7 +52,7 @@ impl Server for ExternalServer<'_> {
         &mut self,
         _: Option<Pages>,
         setup: Setup,
-        progress: Progress<'_>,
+        progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         let mut watcher = Watcher::new(Processes::ExternalServer, self.machine.root);
         let (order, machine) = (self.order, self.machine);

@@ -4,11 +4,11 @@
 use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings, TpccError};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::settings::{Database, Io, OltpSettings, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
+use super::private_server::{Driven, promote_mariadb, promotion_took};
 use super::run::fill;
 use super::server::tree_usage;
-use super::private_server::{Driven, promote_mariadb, promotion_took};
+use super::settings::{Database, DatabaseServer, EventSink, Io, OltpSettings, ServerKind, Setup};
 use super::watch::Processes;
 use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, under_run};
 use hugeleaf_proof::rows::Results;
@@ -107,7 +107,7 @@ impl<'a> Mariadb<'a> {
         // pages.
         let needs = cache + Bytes(cache.get() / 16);
         let lacks = lacks_pool(("mariadb", "mysql"), needs, arm, self.machine)?;
-        lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
+        lacks.map_or(Ok(()), |why| Err(BenchError::PagesMissing(why)))
     }
 
     /// Promotes the running server. Refuses the arm if none of its memory could be promoted.
@@ -120,7 +120,7 @@ impl<'a> Mariadb<'a> {
     }
 }
 
-impl Server for Mariadb<'_> {
+impl DatabaseServer for Mariadb<'_> {
     fn check(&self, pages: Pages) -> Result<(), BenchError> {
         match pages {
             Pages::Locked => Err(BenchError::usage(
@@ -131,7 +131,7 @@ impl Server for Mariadb<'_> {
         }
     }
 
-    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
+    fn fill(&mut self, progress: EventSink<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let setup = Setup::from_settings(order, machine)?;
         let store = self.store(setup)?;
@@ -158,13 +158,13 @@ impl Server for Mariadb<'_> {
         &mut self,
         pages: Option<Pages>,
         setup: Setup,
-        progress: Progress<'_>,
+        progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let store = self.store(setup)?;
         let server = self.server(setup)?;
         let processes = match server.pid() {
-            Some(pid) => Processes::Server {
+            Some(pid) => Processes::DatabaseServer {
                 pid,
                 host: machine.host,
                 shared: false,

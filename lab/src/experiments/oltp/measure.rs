@@ -5,12 +5,12 @@ use serde_json::json;
 
 use super::embedded::Embedded;
 use super::external_server::ExternalServer;
-use super::settings::{Database, OltpSettings, Server, ServerKind, Setup};
 use super::rows::{AS_IT_IS, charts, main, remarks};
+use super::settings::{Database, DatabaseServer, OltpSettings, ServerKind, Setup};
 use super::{Pages, mariadb, postgres, setup, translation_cost};
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{ArmAbout, Layout, Place, Results, Sample};
+use hugeleaf_proof::rows::{ArmInfo, PageLayout, Parameter, Results, Sample};
 
 /// The server kinds that can be started.
 pub static SERVERS: &[ServerKind] = &[postgres::KIND, mariadb::KIND];
@@ -25,7 +25,7 @@ pub fn measure(
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     let setup = Setup::from_settings(order, machine)?;
-    let server: Box<dyn Server + '_> = match &order.database {
+    let server: Box<dyn DatabaseServer + '_> = match &order.database {
         Database::Sqlite(folder) => Box::new(Embedded::new(folder, order, machine)),
         Database::ExternalServer(dsn) => Box::new(ExternalServer::new(dsn, order, machine)?),
         Database::Started(kind, _) => (kind.make)(order, machine),
@@ -51,13 +51,13 @@ pub fn measure(
 }
 
 fn as_it_is(
-    mut server: Box<dyn Server + '_>,
+    mut server: Box<dyn DatabaseServer + '_>,
     setup: Setup,
     mut run: Measuring<'_>,
 ) -> Result<Results, BenchError> {
     server.start(None, setup)?;
     let one = server.drive(None, setup, run.progress)?;
-    run.expect(ArmAbout::named(AS_IT_IS), Vec::new(), 1);
+    run.expect(ArmInfo::named(AS_IT_IS), Vec::new(), 1);
     run.results.charts = charts(None);
     run.results.remarks = remarks(None);
     add(&mut run.results, (AS_IT_IS, None, &[]), 0, one);
@@ -66,7 +66,7 @@ fn as_it_is(
 
 /// Runs all arms at all steps, then drops the server: its memory is free before other memory is measured.
 fn on_pages(
-    mut server: Box<dyn Server + '_>,
+    mut server: Box<dyn DatabaseServer + '_>,
     order: &OltpSettings,
     setup: Setup,
     run: &mut Measuring<'_>,
@@ -81,7 +81,7 @@ fn on_pages(
 }
 
 fn take_turns(
-    server: &mut dyn Server,
+    server: &mut dyn DatabaseServer,
     order: &OltpSettings,
     setup: Setup,
     run: &mut Measuring<'_>,
@@ -95,9 +95,9 @@ fn take_turns(
     }
     let steps = setup::steps(order);
     let place = steps.as_ref().map(|(place, _)| *place);
-    let at = |step: Option<u64>| -> Vec<Place> {
+    let at = |step: Option<u64>| -> Vec<Parameter> {
         let both = place.zip(step).into_iter();
-        both.map(|(place, step)| Place::number(place, step))
+        both.map(|(place, step)| Parameter::number(place, step))
             .collect()
     };
     run.results.charts = charts(place);
@@ -106,7 +106,7 @@ fn take_turns(
     let mut cells = Vec::new();
     for step in &values {
         for (arm, (label, _)) in arms.iter().enumerate() {
-            run.expect(ArmAbout::named(label), at(*step), order.rounds);
+            run.expect(ArmInfo::named(label), at(*step), order.rounds);
             cells.push((arm, *step));
         }
     }
@@ -127,7 +127,7 @@ fn take_turns(
             .and_then(|()| server.drive(pages, setup, &mut |_| {}));
         match ran {
             Ok(one) => add(&mut run.results, (label, step, &at), round, one),
-            Err(BenchError::Lacking(why)) => {
+            Err(BenchError::PagesMissing(why)) => {
                 run.lacks(label, &at, &why);
                 lacking.push(cell);
             }
@@ -154,19 +154,19 @@ fn take_turns(
 /// Adds a run of an arm at a step. The first run adds the values that all runs have in common.
 fn add(
     results: &mut Results,
-    (arm, step, at): (&str, Option<u64>, &[Place]),
+    (arm, step, at): (&str, Option<u64>, &[Parameter]),
     round: usize,
     mut run: Results,
 ) {
     for row in run.rows {
         for sample in row.samples {
-            let sample = Sample::of(round, sample.value);
+            let sample = Sample::new(round, sample.value);
             results.add(arm, at, row.quantity.clone(), sample);
         }
     }
     results
         .layouts
-        .extend(run.layouts.into_iter().map(|seen| Layout {
+        .extend(run.layouts.into_iter().map(|seen| PageLayout {
             arm: arm.to_owned(),
             at: at.to_vec(),
             round: Some(round),

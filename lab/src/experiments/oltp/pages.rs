@@ -38,7 +38,7 @@ impl FromStr for Pages {
 impl Pages {
     pub fn label(self, host: &Host) -> String {
         match self {
-            Pages::Asked(asked) => PageArm::of(asked, host).to_string(),
+            Pages::Asked(asked) => PageArm::resolve(asked, host).to_string(),
             Pages::Locked => "locked".to_owned(),
             Pages::Run => "run".to_owned(),
             Pages::Promoted => "promoted".to_owned(),
@@ -52,7 +52,7 @@ impl Pages {
             kind: PageKind::Thp,
         };
         match self {
-            Pages::Asked(asked) => Some(PageArm::of(asked, host)),
+            Pages::Asked(asked) => Some(PageArm::resolve(asked, host)),
             Pages::Locked => Some(PageArm::base(host)),
             Pages::Run | Pages::Promoted => host.pmd_page.get().map(thp),
         }

@@ -5,11 +5,11 @@ use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::settings::{Database, Io, OltpSettings, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
+use super::private_server::{Driven, promotion_took};
 use super::run::fill;
 use super::server::tree_usage;
-use super::private_server::{Driven, promotion_took};
+use super::settings::{Database, DatabaseServer, EventSink, Io, OltpSettings, ServerKind, Setup};
 use super::watch::Processes;
 use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, promote, under_run};
 use hugeleaf_proof::rows::Results;
@@ -76,7 +76,7 @@ fn store_of(
 
 fn processes<'h>(server: &PostgresServer, host: &'h Host) -> Processes<'h> {
     match server.pid() {
-        Some(pid) => Processes::Server {
+        Some(pid) => Processes::DatabaseServer {
             pid,
             host,
             shared: true,
@@ -129,7 +129,7 @@ impl<'a> Postgres<'a> {
         let needs = needs.map_err(TpccError::from)?;
         let needs = needs.unwrap_or(settings.cache + Bytes(settings.cache.get() / 16));
         let lacks = lacks_pool(("postgres", "postgres"), needs, arm, self.machine)?;
-        lacks.map_or(Ok(()), |why| Err(BenchError::Lacking(why)))
+        lacks.map_or(Ok(()), |why| Err(BenchError::PagesMissing(why)))
     }
 
     /// Promotes the running server. Refuses the arm if none of its memory could be promoted.
@@ -153,7 +153,7 @@ impl<'a> Postgres<'a> {
     }
 }
 
-impl Server for Postgres<'_> {
+impl DatabaseServer for Postgres<'_> {
     fn check(&self, pages: Pages) -> Result<(), BenchError> {
         let host = self.machine.host;
         let why = match (pages, pages.arm(host)) {
@@ -171,7 +171,7 @@ impl Server for Postgres<'_> {
         ))
     }
 
-    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
+    fn fill(&mut self, progress: EventSink<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let setup = Setup::from_settings(order, machine)?;
         let store = store_of(self.server(setup)?, order, machine)?;
@@ -203,7 +203,7 @@ impl Server for Postgres<'_> {
         &mut self,
         pages: Option<Pages>,
         setup: Setup,
-        progress: Progress<'_>,
+        progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let server = self.server(setup)?;

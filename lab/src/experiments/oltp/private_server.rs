@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use crate::kits::tpcc::Store;
-use hugeleaf_host::{Held, Host};
+use hugeleaf_host::{Host, PageUsage};
 use hugeleaf_units::{Bytes, PageKind};
 
 use super::copier::Copier;
-use super::settings::{OltpSettings, Progress, Setup};
 use super::pages::Pages;
 use super::run::run_once;
+use super::settings::{EventSink, OltpSettings, Setup};
 use super::watch::{Processes, Watcher};
 use hugeleaf_proof::Spread;
 use hugeleaf_proof::bench::{BenchError, Machine, MovedNone, promote};
@@ -36,7 +36,7 @@ impl Driven<'_> {
         self,
         pages: Option<Pages>,
         setup: Setup,
-        progress: Progress<'_>,
+        progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let copier = Copier::start(order.copy_beside, self.folder)?;
@@ -55,7 +55,7 @@ impl Driven<'_> {
 
 /// Describes the durations of promotions of the running server, in seconds; `None` if there was none.
 pub(super) fn promotion_took(seconds: &[f64]) -> Option<String> {
-    let spread = Spread::of(seconds)?;
+    let spread = Spread::from_samples(seconds)?;
     Some(format!(
         "promoting the running server took {:.1} s (median of {}), before the load",
         spread.median,
@@ -75,8 +75,8 @@ const NOT_WHOLE: MovedNone<'static> = (
 );
 
 /// Returns true if nearly all memory is on the pages of an arm. `run` uses any huge pages.
-pub(crate) fn is_on(held: &[Held], pages: Pages, host: &Host) -> bool {
-    let sum = |of: &dyn Fn(&&Held) -> bool| -> Bytes {
+pub(crate) fn is_on(held: &[PageUsage], pages: Pages, host: &Host) -> bool {
+    let sum = |of: &dyn Fn(&&PageUsage) -> bool| -> Bytes {
         held.iter().filter(of).map(|held| held.bytes).sum()
     };
     let arm = pages.arm(host);
@@ -102,7 +102,7 @@ mod tests {
     fn nearly_all_is_all() {
         let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
         let host = read_host(&Root::at(fixture), &Kernel::new()).unwrap();
-        let held = |size: PageSize, kind, mebibytes: u64| Held {
+        let held = |size: PageSize, kind, mebibytes: u64| PageUsage {
             size,
             kind,
             bytes: Bytes::from_mib(mebibytes),
@@ -111,7 +111,7 @@ mod tests {
         let small = |mebibytes| held(base, PageKind::Base, mebibytes);
         let thp = |mebibytes| held(large, PageKind::Thp, mebibytes);
         let pool = |mebibytes| held(large, PageKind::Hugetlb, mebibytes);
-        let promoted = |held: &[Held]| is_on(held, Pages::Promoted, &host);
+        let promoted = |held: &[PageUsage]| is_on(held, Pages::Promoted, &host);
         assert!(promoted(&[small(10), thp(990)]));
         assert!(!promoted(&[small(11), thp(989)]));
         // Pool pages are not THP, but `run` accepts both; without memory nothing can be determined.

@@ -1,6 +1,6 @@
 //! The quantities and charts of `hugeleaf-lab oltp`.
 
-use crate::kits::tpcc::{TransactionKind, Latency, DriverResult};
+use crate::kits::tpcc::{DriverResult, Latency, TransactionKind};
 
 use super::watch::ServerSample;
 use hugeleaf_proof::bench::chase::READ;

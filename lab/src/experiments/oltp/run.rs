@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use crate::kits::tpcc::{LoadEvent, Origin, Pace, DriverSettings, Scale, Store, check, drive, load};
+use crate::kits::tpcc::{
+    DriverSettings, LoadEvent, Origin, Pace, Scale, Store, check, drive, load,
+};
 use serde_json::json;
 
-use super::settings::{OltpSettings, Progress, Setup};
 use super::rows::{AS_IT_IS, of_run};
+use super::settings::{EventSink, OltpSettings, Setup};
 use super::watch::Watcher;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{Layout, Results, Sample, fields};
+use hugeleaf_proof::rows::{PageLayout, Results, Sample, fields};
 
 /// Beginning of the note that explains why the processor did not count.
 pub(super) const NOT_COUNTED: &str = "processor counters were not available: ";
@@ -18,7 +20,7 @@ pub(super) fn fill(
     store: &dyn Store,
     order: &OltpSettings,
     machine: &Machine<'_>,
-    progress: Progress<'_>,
+    progress: EventSink<'_>,
 ) -> Result<Origin, BenchError> {
     let mut shown = |event: LoadEvent| progress(filling(event));
     let origin = origin(store, order);
@@ -38,7 +40,7 @@ pub(super) fn run_once(
     setup: Setup,
     machine: &Machine<'_>,
     watcher: &mut Watcher<'_>,
-    progress: Progress<'_>,
+    progress: EventSink<'_>,
 ) -> Result<Results, BenchError> {
     let version = store.version()?;
     let origin = fill(store, order, machine, progress)?;
@@ -77,9 +79,9 @@ pub(super) fn run_once(
     describe(&mut results, (store, &version), order, setup, &origin);
     let seen = watcher.seen();
     for (quantity, value) in of_run(&outcome, seen) {
-        results.add(AS_IT_IS, &[], quantity, Sample::of(0, value));
+        results.add(AS_IT_IS, &[], quantity, Sample::new(0, value));
     }
-    let layout = |pages: &Vec<_>| Layout::new(AS_IT_IS, &[], "end", pages.clone());
+    let layout = |pages: &Vec<_>| PageLayout::new(AS_IT_IS, &[], "end", pages.clone());
     results.layouts.extend(seen.pages.as_ref().map(layout));
     results.caveats = caveats(&origin, order);
     let why = seen.why_not_counted.as_ref();

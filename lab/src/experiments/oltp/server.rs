@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use hugeleaf_host::process::maps::parse_maps;
-use hugeleaf_host::{Held, Host, ReadDetail, Root, read_process};
+use hugeleaf_host::{Host, PageUsage, ReadDetail, Root, read_process};
 use hugeleaf_sys::{Kernel, PageMap, PageState, Pid, ScanDetail, ticks_per_second};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
@@ -30,7 +30,7 @@ pub fn cache_pages(
     host: &Host,
     pids: &[u32],
     shared: bool,
-) -> Option<Vec<Held>> {
+) -> Option<Vec<PageUsage>> {
     let first = *pids.first()?;
     let maps = root.parse(format!("proc/{first}/maps"), parse_maps);
     // A server may reserve addresses that it cannot touch yet for a cache that may grow.
@@ -52,12 +52,12 @@ pub fn cache_pages(
     };
     let mut table = Vec::new();
     if let Some(size) = pool_page(root, kernel, host, first, range) {
-        Held::add(&mut table, size, PageKind::Hugetlb, small + huge);
+        PageUsage::add(&mut table, size, PageKind::Hugetlb, small + huge);
         return Some(table);
     }
-    Held::add(&mut table, host.base_page, PageKind::Base, small);
+    PageUsage::add(&mut table, host.base_page, PageKind::Base, small);
     match host.pmd_page.get() {
-        Some(pmd) => Held::add(&mut table, pmd, PageKind::Thp, huge),
+        Some(pmd) => PageUsage::add(&mut table, pmd, PageKind::Thp, huge),
         None if huge.is_zero() => {}
         None => return None,
     }

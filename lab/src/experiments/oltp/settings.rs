@@ -95,7 +95,7 @@ pub struct ServerKind {
     /// Name of the server in `--start`.
     pub name: &'static str,
     pub(super) warehouse: Bytes,
-    pub(super) make: for<'a> fn(&'a OltpSettings, &'a Machine<'a>) -> Box<dyn Server + 'a>,
+    pub(super) make: for<'a> fn(&'a OltpSettings, &'a Machine<'a>) -> Box<dyn DatabaseServer + 'a>,
 }
 
 impl fmt::Debug for ServerKind {
@@ -104,7 +104,7 @@ impl fmt::Debug for ServerKind {
     }
 }
 
-pub(super) type Progress<'a> = &'a mut dyn FnMut(BenchEvent);
+pub(super) type EventSink<'a> = &'a mut dyn FnMut(BenchEvent);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setup {
@@ -115,17 +115,17 @@ pub(super) struct Setup {
 }
 
 /// A database whose memory can be on the pages of an arm. It is stopped when dropped.
-pub(super) trait Server {
+pub(super) trait DatabaseServer {
     /// Refuses pages that this database cannot use on any host.
     fn check(&self, pages: Pages) -> Result<(), BenchError>;
 
     /// Fills it before its first run, so that filling does not affect a measured cache.
-    fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError>;
+    fn fill(&mut self, progress: EventSink<'_>) -> Result<(), BenchError>;
 
     /// Starts it with a setup, on the pages of an arm or as it is, and warms it for the arm.
     ///
     /// # Errors
-    /// [`BenchError::Lacking`] if the host lacks these pages; [`Server::drive`] can return it as well.
+    /// [`BenchError::Lacking`] if the host lacks these pages; [`DatabaseServer::drive`] can return it as well.
     fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError>;
 
     /// Makes one run: the load, its counters, and the pages of its memory.
@@ -133,7 +133,7 @@ pub(super) trait Server {
         &mut self,
         pages: Option<Pages>,
         setup: Setup,
-        progress: Progress<'_>,
+        progress: EventSink<'_>,
     ) -> Result<Results, BenchError>;
 
     /// Returns the caveats of all runs.

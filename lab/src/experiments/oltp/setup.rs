@@ -18,7 +18,10 @@ const PART: u64 = 5;
 
 impl Setup {
     /// Derives the setup from the flags; with steps, for the largest cache and fewest connections.
-    pub(super) fn from_settings(order: &OltpSettings, machine: &Machine<'_>) -> Result<Setup, BenchError> {
+    pub(super) fn from_settings(
+        order: &OltpSettings,
+        machine: &Machine<'_>,
+    ) -> Result<Setup, BenchError> {
         let data = touched_bytes(order);
         let cache = match (order.cache, order.by_cache.iter().max(), order.io) {
             (Some(cache), ..) | (None, Some(&cache), _) => cache,

@@ -6,8 +6,8 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 use serde_json::Value as Json;
 
-use super::settings::{OltpSettings, Setup};
 use super::run::NOT_COUNTED;
+use super::settings::{OltpSettings, Setup};
 use super::watch::CountedBy;
 use hugeleaf_proof::bench::BenchEvent;
 use hugeleaf_proof::bench::Measuring;
@@ -54,7 +54,7 @@ pub(super) fn add(run: &mut Measuring<'_>, order: &OltpSettings, setup: Setup) {
                 let own = own.filter(|row| row.arm == arm && row.quantity.name == READ);
                 for sample in own.flat_map(|row| &row.samples) {
                     let read = Quantity::time(READ, "ns");
-                    let sample = Sample::of(sample.round.unwrap_or_default(), sample.value);
+                    let sample = Sample::new(sample.round.unwrap_or_default(), sample.value);
                     run.results.add(label, &[], read, sample);
                 }
             }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::kits::tpcc::Onlooker;
-use hugeleaf_host::{Held, Host, Root};
+use hugeleaf_host::{Host, PageUsage, Root};
 use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
@@ -18,7 +18,7 @@ pub(super) enum Processes<'a> {
     ExternalServer,
     Own,
     /// A server of this host, with its children.
-    Server {
+    DatabaseServer {
         pid: u32,
         host: &'a Host,
         /// True if its cache is shared memory of its processes, false if private memory of one.
@@ -43,7 +43,7 @@ pub(super) struct ServerSample {
     /// Page tables of all processes of the database, at the end.
     pub(super) page_tables: Option<Bytes>,
     /// Pages of a server's cache at the end.
-    pub(super) pages: Option<Vec<Held>>,
+    pub(super) pages: Option<Vec<PageUsage>>,
     pub(super) counted: Option<(TranslationTotals, CountedBy)>,
     /// Reason why the processor did not count, if it was to.
     pub(super) why_not_counted: Option<String>,
@@ -121,7 +121,7 @@ impl<'a> Watcher<'a> {
         match &self.processes {
             Processes::ExternalServer => Vec::new(),
             Processes::Own => vec![std::process::id()],
-            Processes::Server { pid, .. } => tree(self.root, *pid),
+            Processes::DatabaseServer { pid, .. } => tree(self.root, *pid),
         }
     }
 }
@@ -152,7 +152,7 @@ impl Onlooker for Watcher<'_> {
         }
         let pids = self.pids();
         self.seen.page_tables = page_tables(self.root, &pids);
-        if let Processes::Server { host, shared, .. } = &self.processes {
+        if let Processes::DatabaseServer { host, shared, .. } = &self.processes {
             let kernel = Kernel::new();
             self.seen.pages = cache_pages(self.root, &kernel, host, &pids, *shared);
         }

@@ -67,7 +67,7 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
         region: Bytes::from_mib(64),
         seed: 1,
         memory_limit: Bytes::from_mib(1024),
-        program: Program {
+        program: ChildCommand {
             path: "/nonexistent".into(),
             arguments: Vec::new(),
         },

@@ -191,7 +191,11 @@ impl Devices {
     ///
     /// # Errors
     /// [`MoverError`]; all created devices are removed then.
-    pub fn make(wanted: &AreaOptions, host: &Host, stop: &AtomicBool) -> Result<Devices, MoverError> {
+    pub fn make(
+        wanted: &AreaOptions,
+        host: &Host,
+        stop: &AtomicBool,
+    ) -> Result<Devices, MoverError> {
         refuse_what_is_there(wanted)?;
         let mut maker = Maker {
             wanted,

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use hugeleaf_sys::{Mapping, Sharing};
 use hugeleaf_units::PageSize;
 
-use hugeleaf_workload::times::{record, times};
+use hugeleaf_workload::latency_histogram::{record, times};
 
 const PAUSE: Duration = Duration::from_millis(1);
 

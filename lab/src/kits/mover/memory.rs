@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf::{MemoryError, Region, RegionOptions};
-use hugeleaf_host::{Held, Host};
+use hugeleaf_host::{Host, PageUsage};
 use hugeleaf_sys::{
     Advice, Errno, Kernel, Memory, PageState, ScanDetail, Space, SysError, frames_of, own_page_map,
 };
@@ -54,7 +54,7 @@ impl IoPages {
         match asked {
             AskedIoPages::Scattered => IoPages::Scattered,
             AskedIoPages::Split => IoPages::Split,
-            AskedIoPages::Pages(asked) => IoPages::Pages(PageArm::of(asked, host)),
+            AskedIoPages::Pages(asked) => IoPages::Pages(PageArm::resolve(asked, host)),
         }
     }
 
@@ -110,7 +110,7 @@ pub struct IoMemory {
 pub struct IoSeen {
     /// Bytes by page size; `None` if only the flags of frames tell (THP below the full size, and THP
     /// of the full size before Linux 6.7).
-    pub held: Option<Vec<Held>>,
+    pub held: Option<Vec<PageUsage>>,
     /// Mean number of physically contiguous extents per block; `None` if the kernel hides frames.
     pub extents_a_block: Option<f64>,
 }
@@ -176,7 +176,7 @@ impl IoMemory {
     }
 
     /// Returns resident memory by the entries that map it; `None` if the kernel does not report them.
-    fn held(&self, range: Range) -> Result<Option<Vec<Held>>, MemoryError> {
+    fn held(&self, range: Range) -> Result<Option<Vec<PageUsage>>, MemoryError> {
         let (kernel, file) = (Kernel::new(), own_page_map()?);
         let mut map = kernel.page_map(&file, range, ScanDetail::Sizes)?;
         if !map.huge_known {
@@ -200,7 +200,7 @@ impl IoMemory {
                 (None, Some(huge)) if run.state.has(PageState::HUGE) => (huge, PageKind::Thp),
                 _ => (self.base, PageKind::Base),
             };
-            Held::add(&mut table, size, kind, inside.len());
+            PageUsage::add(&mut table, size, kind, inside.len());
         }
         Ok(Some(table))
     }

@@ -125,7 +125,10 @@ mod tests {
         let file = shared.memory().create_file("own", length, None).unwrap();
         let all = shared.range();
         shared.map_file(all, &file, 0, Reserve::None).unwrap();
-        assert_eq!(OwnMemory::from_space(shared).unwrap_err().errno, Errno::INVAL);
+        assert_eq!(
+            OwnMemory::from_space(shared).unwrap_err().errno,
+            Errno::INVAL
+        );
     }
 
     #[test]

@@ -23,7 +23,12 @@ pub enum IoMode {
 }
 
 impl IoMode {
-    pub const ALL: [IoMode; 4] = [IoMode::Direct, IoMode::Lock, IoMode::Uring, IoMode::UringRegistered];
+    pub const ALL: [IoMode; 4] = [
+        IoMode::Direct,
+        IoMode::Lock,
+        IoMode::Uring,
+        IoMode::UringRegistered,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {

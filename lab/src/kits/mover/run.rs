@@ -15,7 +15,7 @@ use super::bystander::run_bystander;
 use super::error::MoverError;
 use super::memory::IoMemory;
 use super::path::{IoEngine, IoMode, Plain, Ringed};
-use hugeleaf_workload::times::{record, times};
+use hugeleaf_workload::latency_histogram::{record, times};
 
 use crate::kits::joined;
 
@@ -336,7 +336,11 @@ impl<'b> RunControl<'b> {
         })?
     }
 
-    fn work(&self, task: &Task<'b>, mut carrier: impl IoEngine<'b>) -> Result<LatencyHistograms, MoverError> {
+    fn work(
+        &self,
+        task: &Task<'b>,
+        mut carrier: impl IoEngine<'b>,
+    ) -> Result<LatencyHistograms, MoverError> {
         let mut seen = LatencyHistograms::new();
         let is_write = task.direction == Direction::Write;
         let mut pace = WriterPace::new(self.load.rate.filter(|_| is_write));

@@ -100,7 +100,7 @@ fn rehearse(page: PageSize) -> Result<(), hugeleaf::MemoryError> {
         size: page,
         kind: None,
     };
-    let ladder = Ladder::of(vec![rung], false);
+    let ladder = Ladder::new(vec![rung], false);
     let region = Region::new(&RegionOptions::new(page.bytes(), ladder).shared())?;
     let attached = Region::attach(&region.handle()?)?;
     touch(&attached, page);

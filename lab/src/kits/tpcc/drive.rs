@@ -14,8 +14,8 @@ use super::error::{TpccError, joined};
 use super::input::{Input, Terminal};
 use super::random::{Constants, Random};
 use super::rules::TransactionKind;
-use super::store::{TransactionResult, Origin, Session, Store};
-use hugeleaf_workload::times::{record, times};
+use super::store::{Origin, Session, Store, TransactionResult};
+use hugeleaf_workload::latency_histogram::{record, times};
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Pace {
@@ -407,7 +407,13 @@ impl Tally {
         }
     }
 
-    fn count(&mut self, kind: TransactionKind, answer: TransactionResult, conflicts: u64, took: Duration) {
+    fn count(
+        &mut self,
+        kind: TransactionKind,
+        answer: TransactionResult,
+        conflicts: u64,
+        took: Duration,
+    ) {
         let at = kind.index();
         self.conflicts[at] += conflicts;
         match answer {

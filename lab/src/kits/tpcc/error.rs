@@ -143,7 +143,9 @@ impl TpccError {
             TpccError::NoRoom { fit, .. } => {
                 return format!("what fits: --warehouses {fit}; or name another place");
             }
-            TpccError::ForeignData { .. } => "name another place, or remove the existing data yourself",
+            TpccError::ForeignData { .. } => {
+                "name another place, or remove the existing data yourself"
+            }
             TpccError::OtherOrigin { .. } => {
                 "request the existing load, name another place, or replace it: --refill"
             }

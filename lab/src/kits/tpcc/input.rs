@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::random::{Constants, Random};
-use super::rules::{DISTRICTS, TransactionKind, LINES, Scale};
+use super::rules::{DISTRICTS, LINES, Scale, TransactionKind};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {

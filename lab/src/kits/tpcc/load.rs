@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 
 use super::error::{TpccError, joined};
 use super::rules::Scale;
-use super::store::{Loader, Origin, LoadUnit, Store};
+use super::store::{LoadUnit, Loader, Origin, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadEvent {
@@ -171,7 +171,11 @@ fn lacking(
     Ok(missing)
 }
 
-fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<LoadUnit>]) -> Result<(), TpccError> {
+fn check_room(
+    store: &dyn Store,
+    origin: &Origin,
+    missing: &[Vec<LoadUnit>],
+) -> Result<(), TpccError> {
     let is_warehouse = |part: &&LoadUnit| matches!(part, LoadUnit::Warehouse(_));
     let count = missing.iter().flatten().filter(is_warehouse).count();
     let count = i32::try_from(count).unwrap_or(i32::MAX);

@@ -89,9 +89,8 @@ impl PostgresStore {
             .config
             .connect(NoTls)
             .map_err(|e| match explain(&self.name, &e) {
-                TpccError::ConnectionLost { place, reason } | TpccError::Database { place, reason } => {
-                    TpccError::Unreachable { place, reason }
-                }
+                TpccError::ConnectionLost { place, reason }
+                | TpccError::Database { place, reason } => TpccError::Unreachable { place, reason },
                 other => other,
             })?;
         let synchronous = match self.durability {

@@ -54,7 +54,9 @@ impl TransactionKind {
     pub(crate) const fn cards(self) -> usize {
         match self {
             TransactionKind::NewOrder | TransactionKind::Payment => 10,
-            TransactionKind::OrderStatus | TransactionKind::Delivery | TransactionKind::StockLevel => 1,
+            TransactionKind::OrderStatus
+            | TransactionKind::Delivery
+            | TransactionKind::StockLevel => 1,
         }
     }
 

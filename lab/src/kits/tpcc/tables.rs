@@ -101,7 +101,9 @@ impl Table {
     /// Returns its columns. The columns of the key come first.
     pub fn columns(self) -> Vec<TableColumn> {
         let words = self.schema().split(", ").filter_map(|c| c.split_once(' '));
-        words.map(|(name, holds)| TableColumn { name, holds }).collect()
+        words
+            .map(|(name, holds)| TableColumn { name, holds })
+            .collect()
     }
 
     /// Returns the number of columns of its key; history has none.

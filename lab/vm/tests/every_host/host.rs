@@ -34,7 +34,7 @@ impl Host {
             "needs root"
         } else if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             "needs a kernel with transparent huge pages"
-        } else if !kernel.knows_collapse() {
+        } else if !kernel.supports_collapse() {
             "needs MADV_COLLAPSE, Linux 6.1"
         } else {
             let folder = Path::new("/run/lock");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hugeleaf_host::Host;
 use hugeleaf_proof::bench::memory_limit;
 use hugeleaf_proof::{Circumstances, circumstances};
-use hugeleaf_sys::{StagedFile, Existing};
+use hugeleaf_sys::{Existing, StagedFile};
 use hugeleaf_units::Bytes;
 
 use crate::context::{Context, Failure};

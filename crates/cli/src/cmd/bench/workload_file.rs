@@ -10,12 +10,12 @@ use hugeleaf_proof::write_whole;
 use hugeleaf_report::workload_file as view;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::shell_word;
-use hugeleaf_workload::workload_file::{WorkloadSpec, SHIPPED, shipped};
+use hugeleaf_workload::workload_file::{SHIPPED, WorkloadSpec, shipped};
 
 use super::failure::failure;
 use super::lists::parse_rounds;
 use super::setup::Output;
-use crate::context::{Context, Failure, CommandStatus, can_ask, confirm, print_stderr};
+use crate::context::{CommandStatus, Context, Failure, can_ask, confirm, print_stderr};
 
 /// Maximum length of a workload file; usual ones have a page or two.
 const LONGEST: Bytes = Bytes::from_mib(1);

@@ -1,7 +1,7 @@
 //! Finds the services that flags and targets name.
 
 use hugeleaf_host::demand::{
-    DemandError, Service, DemandSource, User, read_services, read_source, read_user,
+    DemandError, DemandSource, Service, User, read_services, read_source, read_user,
 };
 use hugeleaf_host::{Fact, Host};
 

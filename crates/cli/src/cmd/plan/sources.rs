@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgGroup};
-use hugeleaf_host::demand::{FlagArity, SOURCES, DemandSource, SourceKind};
+use hugeleaf_host::demand::{DemandSource, FlagArity, SOURCES, SourceKind};
 
 #[derive(Debug, Default)]
 pub struct Sources(pub Vec<DemandSource>);

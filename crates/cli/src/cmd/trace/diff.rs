@@ -7,7 +7,7 @@ use hugeleaf_trace::read_trace;
 use hugeleaf_verdict::trace::findings;
 
 use super::show::write_page;
-use crate::context::{Context, Failure, CommandStatus};
+use crate::context::{CommandStatus, Context, Failure};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -10,7 +10,7 @@ use hugeleaf_trace::tables::{Scope, locks, profile};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace::findings;
 
-use crate::context::{Context, Failure, CommandStatus, print_stderr};
+use crate::context::{CommandStatus, Context, Failure, print_stderr};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -48,7 +48,10 @@ const RULES: Rules = Rules {
 fn as_before_as_left_and_changed_meanwhile() {
     let made = step(value("a"), value("b"), Some(value("b")));
     assert_eq!(decide(&value("a"), &made, RULES), UndoAction::Nothing);
-    assert_eq!(decide(&value("b"), &made, RULES), UndoAction::To(value("a")));
+    assert_eq!(
+        decide(&value("b"), &made, RULES),
+        UndoAction::To(value("a"))
+    );
     assert_eq!(decide(&value("c"), &made, RULES), UndoAction::LeaveAlone);
     let even = Rules {
         even: true,
@@ -73,7 +76,10 @@ fn as_before_as_left_and_changed_meanwhile() {
 fn a_pool_that_was_on_its_way_is_ours_and_one_that_was_done_is_not() {
     let killed = step(pool(2), pool(10), None);
     for pages in [3, 9, 10] {
-        assert_eq!(decide(&pool(pages), &killed, RULES), UndoAction::To(pool(2)));
+        assert_eq!(
+            decide(&pool(pages), &killed, RULES),
+            UndoAction::To(pool(2))
+        );
     }
     assert_eq!(decide(&pool(11), &killed, RULES), UndoAction::LeaveAlone);
     let done = step(pool(2), pool(10), Some(pool(8)));
@@ -100,7 +106,10 @@ fn a_block_is_cut_out_of_a_file_that_others_changed() {
     let with = file_block::put(b"one\n", "s", "x\n").unwrap();
     let mut made = step(file(b"one\n"), file(&with), Some(file(&with)));
     made.begun.as_mut().unwrap().block = Some("x\n".to_owned());
-    assert_eq!(decide(&file(&with), &made, RULES), UndoAction::To(file(b"one\n")));
+    assert_eq!(
+        decide(&file(&with), &made, RULES),
+        UndoAction::To(file(b"one\n"))
+    );
     let longer = [&with[..], b"two\n"].concat();
     assert_eq!(
         decide(&file(&longer), &made, RULES),

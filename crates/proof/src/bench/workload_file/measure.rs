@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::workload_file::{Better, WorkloadSpec, Loop, Measure, Runner};
+use hugeleaf_workload::workload_file::{Better, Loop, Measure, Runner, WorkloadSpec};
 use serde_json::{Value as Json, json};
 
 use super::LabSettings;
@@ -161,7 +161,9 @@ fn charts(described: &WorkloadSpec) -> Vec<Chart> {
 }
 
 fn arm_about(arm: &LabArm, machine: &Machine<'_>) -> ArmInfo {
-    let pages = arm.pages.and_then(|pages| pages.required_pages(machine.host));
+    let pages = arm
+        .pages
+        .and_then(|pages| pages.required_pages(machine.host));
     match pages {
         Some(pages) => ArmInfo {
             name: arm.name.clone(),
@@ -355,7 +357,9 @@ fn add(results: &mut Results, turn: &Turn<'_>, at: &[Parameter], taken: Taken) {
             put(Quantity::amount(name, unit), *value);
         }
     }
-    let asked = arm.pages.and_then(|pages| pages.required_pages(turn.machine.host));
+    let asked = arm
+        .pages
+        .and_then(|pages| pages.required_pages(turn.machine.host));
     let part = taken.seen.part(asked);
     if let Some(part) = part {
         put(

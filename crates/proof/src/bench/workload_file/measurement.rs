@@ -7,7 +7,9 @@ use std::path::Path;
 use hugeleaf_host::Root;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::shell_word;
-use hugeleaf_workload::workload_file::{Figure, LoadOutput, RunningServer, Script, Runner, RunnerError, figures};
+use hugeleaf_workload::workload_file::{
+    Figure, LoadOutput, Runner, RunnerError, RunningServer, Script, figures,
+};
 
 use super::LabSettings;
 use super::arm::{LabArm, LabPages};
@@ -195,7 +197,11 @@ impl Turn<'_> {
 
     /// Runs the warm-up. A server is scanned, and promoted if the arm requires it, while it has its connections: processes of
     /// connections may be the only ones that map its memory.
-    fn warm(&self, server: Option<&RunningServer>, seen: &mut Seen) -> Result<Option<f64>, BenchError> {
+    fn warm(
+        &self,
+        server: Option<&RunningServer>,
+        seen: &mut Seen,
+    ) -> Result<Option<f64>, BenchError> {
         let (host, described) = (self.machine.host, self.settings.described);
         let wants = self.arm.pages == Some(LabPages::Promoted);
         let mut promoted = None;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::{PageUsage, Host, ReadDetail, Resolved, Root, Target, read_process, totals};
+use hugeleaf_host::{Host, PageUsage, ReadDetail, Resolved, Root, Target, read_process, totals};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;

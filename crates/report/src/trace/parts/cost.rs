@@ -9,8 +9,8 @@ use hugeleaf_units::Bytes;
 
 use super::super::charts;
 use super::super::format::{
-    bytes, count, drawn_table, is_measured, missing_or, module, nanos, part, part_of, rate, side,
-    table, who, missing_sources,
+    bytes, count, drawn_table, is_measured, missing_or, missing_sources, module, nanos, part,
+    part_of, rate, side, table, who,
 };
 use crate::page::{Block, Cell, Narrow, Section, Table, TableOf};
 

@@ -1,9 +1,9 @@
 //! Intervals, I/O, counters, and the sources of the numbers.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Interval, Pressure, EventSource, SourceState, TargetInterval};
-use hugeleaf_trace::tables::intervals::{self, CpuTime};
+use hugeleaf_trace::model::{EventSource, Interval, Pressure, SourceState, TargetInterval};
 use hugeleaf_trace::tables::collections::{Collection, not_measured};
+use hugeleaf_trace::tables::intervals::{self, CpuTime};
 use hugeleaf_trace::tables::{memory, work};
 use hugeleaf_units::Bytes;
 

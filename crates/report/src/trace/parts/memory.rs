@@ -4,15 +4,16 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{PageSizeUsage, MemoryState, StackSample};
-use hugeleaf_trace::tables::intervals;
+use hugeleaf_trace::model::{MemoryState, PageSizeUsage, StackSample};
 use hugeleaf_trace::tables::collections::{Collection, not_measured};
-use hugeleaf_trace::tables::memory::{SizeRow, MemoryScope, newest, segments as rows_of, sizes};
+use hugeleaf_trace::tables::intervals;
+use hugeleaf_trace::tables::memory::{MemoryScope, SizeRow, newest, segments as rows_of, sizes};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
 use super::super::format::{
-    bytes, count, drawn_table, missing_or, module, nanos, page, part_of, rate, table, who, missing_sources,
+    bytes, count, drawn_table, missing_or, missing_sources, module, nanos, page, part_of, rate,
+    table, who,
 };
 use crate::page::{Block, Narrow, Section, Table};
 

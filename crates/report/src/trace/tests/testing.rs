@@ -3,9 +3,10 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
-    PageSizeUsage, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread, LockTotals,
-    MemoryState, CpuMode, Pin, TracedProcess, ProcessMemory, StackSample, SegmentMemory, SizeCount, EventSource,
-    SourceState, Stack, Symbol, TargetInterval, Thread, ThreadIo, TracedHost, TracedTarget,
+    CpuMode, EventSource, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread,
+    LockTotals, MemoryState, PageSizeUsage, Pin, ProcessMemory, SegmentMemory, SizeCount,
+    SourceState, Stack, StackSample, Symbol, TargetInterval, Thread, ThreadIo, TracedHost,
+    TracedProcess, TracedTarget,
 };
 
 const BASE: u64 = 4 << 10;

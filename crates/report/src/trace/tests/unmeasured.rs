@@ -2,7 +2,7 @@
 //! page and in every answer.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Interval, EventSource, SourceState};
+use hugeleaf_trace::model::{EventSource, Interval, SourceState};
 use hugeleaf_trace::tables::collections::Collection;
 use hugeleaf_verdict::trace::findings as judge;
 use serde_json::Value;

@@ -3,7 +3,9 @@
 use hugeleaf_host::demand::ServiceKind;
 use hugeleaf_host::{Fact, Pid};
 use hugeleaf_plan::PageCount;
-use hugeleaf_plan::verify::{StepKind, Newest, AppliedStepState, PlaceState, PoolRow, VerifyReport, ServiceRow};
+use hugeleaf_plan::verify::{
+    AppliedStepState, Newest, PlaceState, PoolRow, ServiceRow, StepKind, VerifyReport,
+};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::findings::{Finding, Severity};
 

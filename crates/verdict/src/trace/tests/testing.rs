@@ -2,9 +2,10 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
-    Counter, PageSizeUsage, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockTotals,
-    MemoryCounter, MemoryState, CpuMode, PageSizeKind, Pin, TracedProcess, ProcessMemory, StackSample,
-    SegmentMemory, SizeCount, EventSource, Stack, Symbol, TargetInterval, TracedHost, TracedTarget,
+    Counter, CpuMode, EventSource, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind,
+    LockTotals, MemoryCounter, MemoryState, PageSizeKind, PageSizeUsage, Pin, ProcessMemory,
+    SegmentMemory, SizeCount, Stack, StackSample, Symbol, TargetInterval, TracedHost,
+    TracedProcess, TracedTarget,
 };
 
 use super::TraceFinding;
@@ -89,7 +90,11 @@ fn stack(trace: &mut Trace, name: &str, kernel: bool) -> u32 {
 
 fn sample(trace: &mut Trace, name: &str, kernel: bool, count: u64) {
     let stack = stack(trace, name, kernel);
-    let mode = if kernel { CpuMode::Kernel } else { CpuMode::User };
+    let mode = if kernel {
+        CpuMode::Kernel
+    } else {
+        CpuMode::User
+    };
     trace.samples.push(StackSample {
         process: MOVER,
         tid: 4243,

@@ -2,8 +2,8 @@
 //! huge pages. Each test changes one thing.
 
 use hugeleaf_host::{
-    ThpAdvice, MappingRequest, Buddy, Fact, FreeBlocks, PageUsage, Host, Khugepaged, Limits, Memory, Pool, Process,
-    Role, Segment, Thp, ThpOrder, VmFlags,
+    Buddy, Fact, FreeBlocks, Host, Khugepaged, Limits, MappingRequest, Memory, PageUsage, Pool,
+    Process, Role, Segment, Thp, ThpAdvice, ThpOrder, VmFlags,
 };
 use hugeleaf_host::{PageMap, PageRun, PageState, Pid, ProcessLimits};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};

@@ -9,7 +9,7 @@ use hugeleaf_units::Bytes;
 
 use super::*;
 use crate::experiments::oltp::Io;
-use crate::experiments::oltp::settings::Progress;
+use crate::experiments::oltp::settings::EventSink;
 use hugeleaf_proof::Circumstances;
 use hugeleaf_proof::bench::Shortage;
 
@@ -47,11 +47,11 @@ struct Fake<'a> {
     run: &'a mut dyn FnMut(&str, Bytes, usize) -> Result<Results, BenchError>,
 }
 
-impl Server for Fake<'_> {
+impl DatabaseServer for Fake<'_> {
     fn check(&self, _: Pages) -> Result<(), BenchError> {
         Ok(())
     }
-    fn fill(&mut self, _: Progress<'_>) -> Result<(), BenchError> {
+    fn fill(&mut self, _: EventSink<'_>) -> Result<(), BenchError> {
         Ok(())
     }
     fn start(&mut self, _: Option<Pages>, _: Setup) -> Result<(), BenchError> {
@@ -61,7 +61,7 @@ impl Server for Fake<'_> {
         &mut self,
         pages: Option<Pages>,
         setup: Setup,
-        _: Progress<'_>,
+        _: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         self.runs += 1;
         let label = pages.unwrap().label(self.host);
@@ -73,17 +73,17 @@ impl Server for Fake<'_> {
 fn one(notpm: f64) -> Results {
     let mut results = Results::empty("oltp", "");
     results.experiment.title = "orders".to_owned();
-    results.add(AS_IT_IS, &[], main(), Sample::of(0, notpm));
-    results.layouts.push(Layout {
+    results.add(AS_IT_IS, &[], main(), Sample::new(0, notpm));
+    results.layouts.push(PageLayout {
         verified: Some(true),
-        ..Layout::new(AS_IT_IS, &[], "end", Vec::new())
+        ..PageLayout::new(AS_IT_IS, &[], "end", Vec::new())
     });
     results.caveats.push("as always".to_owned());
     results
 }
 
 fn missing() -> BenchError {
-    BenchError::Lacking(Shortage {
+    BenchError::PagesMissing(Shortage {
         from: Bytes(1),
         reason: "no such pages".to_owned(),
         next: "plan".to_owned(),

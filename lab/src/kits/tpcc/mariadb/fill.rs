@@ -9,7 +9,7 @@ use super::explain::{DATABASE, explain};
 use super::session::PROCEDURES;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::population::{Field, Population};
-use crate::kits::tpcc::store::{Loader, Origin, LoadUnit};
+use crate::kits::tpcc::store::{LoadUnit, Loader, Origin};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct MariadbLoader<'s> {

@@ -9,7 +9,7 @@ use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{Customer, Input, NewOrder};
 use crate::kits::tpcc::random::last_name;
-use crate::kits::tpcc::store::{TransactionResult, Session};
+use crate::kits::tpcc::store::{Session, TransactionResult};
 
 /// Error state of New-Order's procedure for an item that does not exist, after its rollback.
 const UNUSED_ITEM: &str = "HL001";
@@ -38,7 +38,11 @@ impl<'s> MariadbSession<'s> {
     }
 
     /// Sends a call that answers with one number.
-    fn send(&mut self, which: &Statement, values: Vec<Value>) -> Result<TransactionResult, TpccError> {
+    fn send(
+        &mut self,
+        which: &Statement,
+        values: Vec<Value>,
+    ) -> Result<TransactionResult, TpccError> {
         let values = Params::Positional(values);
         match self.connection.exec_first::<i64, _, _>(which, values) {
             Ok(Some(number)) => Ok(TransactionResult::Committed(number)),
@@ -47,7 +51,9 @@ impl<'s> MariadbSession<'s> {
                 reason: "a transaction ended without an answer".to_owned(),
             }),
             Err(error) if is_conflict(&error) => Ok(TransactionResult::Conflict),
-            Err(Error::MySqlError(answer)) if answer.state == UNUSED_ITEM => Ok(TransactionResult::RolledBack),
+            Err(Error::MySqlError(answer)) if answer.state == UNUSED_ITEM => {
+                Ok(TransactionResult::RolledBack)
+            }
             Err(error) => Err(explain(self.place, &error)),
         }
     }

@@ -10,7 +10,7 @@ use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{Customer, Input};
 use crate::kits::tpcc::random::last_name;
-use crate::kits::tpcc::store::{TransactionResult, Session};
+use crate::kits::tpcc::store::{Session, TransactionResult};
 
 /// Error state of New-Order's function for an item that does not exist. The server then rolls the
 /// transaction back.

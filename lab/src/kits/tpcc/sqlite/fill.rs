@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior, types::
 use super::explain::explain;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::population::{Field, Population};
-use crate::kits::tpcc::store::{Loader, Origin, LoadUnit};
+use crate::kits::tpcc::store::{LoadUnit, Loader, Origin};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct SqliteLoader {

@@ -9,11 +9,11 @@ use super::status;
 use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{
-    Customer, Delivery, Input, OrderLine, NewOrder, OrderStatus, Payment, StockLevel,
+    Customer, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel,
 };
 use crate::kits::tpcc::random::{ORIGINAL, last_name};
 use crate::kits::tpcc::rules::{DISTRICTS, TransactionKind};
-use crate::kits::tpcc::store::{TransactionResult, Session};
+use crate::kits::tpcc::store::{Session, TransactionResult};
 
 /// Failure in the middle of a transaction.
 enum Fault {
@@ -67,7 +67,10 @@ impl<'c> SqliteSession<'c> {
     }
 
     /// Ends a begun transaction with the given result of its statements.
-    fn end(&mut self, done: SessionResult<TransactionResult>) -> Result<TransactionResult, TpccError> {
+    fn end(
+        &mut self,
+        done: SessionResult<TransactionResult>,
+    ) -> Result<TransactionResult, TpccError> {
         let done = match done {
             Ok(answer @ TransactionResult::Committed(_)) => match self.commit.execute([]) {
                 Ok(_) => return Ok(answer),
@@ -293,7 +296,11 @@ fn total(sum: i64, discount: i64, tax: i64) -> i64 {
 }
 
 /// Returns a row that must exist.
-fn found<T>(kind: TransactionKind, what: &'static str, ask: impl FnOnce() -> rusqlite::Result<T>) -> SessionResult<T> {
+fn found<T>(
+    kind: TransactionKind,
+    what: &'static str,
+    ask: impl FnOnce() -> rusqlite::Result<T>,
+) -> SessionResult<T> {
     match ask() {
         Err(rusqlite::Error::QueryReturnedNoRows) => Err(Fault::Missing(kind, what)),
         other => Ok(other?),
@@ -351,7 +358,11 @@ impl<'c> Payments<'c> {
         })
     }
 
-    fn run(&mut self, input: &Payment, customers: &mut Customers<'_>) -> SessionResult<TransactionResult> {
+    fn run(
+        &mut self,
+        input: &Payment,
+        customers: &mut Customers<'_>,
+    ) -> SessionResult<TransactionResult> {
         let (w, d, amount) = (input.warehouse, input.district, input.amount);
         let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
         let c = customers.number(TransactionKind::Payment, c_w, c_d, input.customer)?;
@@ -384,7 +395,9 @@ impl<'c> Payments<'c> {
         })?;
         self.history
             .execute((c, c_d, c_w, d, w, input.at, amount, self.text.as_str()))?;
-        Ok(TransactionResult::Committed(balance - amount + i64::from(c)))
+        Ok(TransactionResult::Committed(
+            balance - amount + i64::from(c),
+        ))
     }
 
     /// Pays, and notes the payment in the data of a customer with bad credit (clause 2.5.2.2).
@@ -433,7 +446,11 @@ impl<'c> OrderStates<'c> {
         })
     }
 
-    fn run(&mut self, input: &OrderStatus, customers: &mut Customers<'_>) -> SessionResult<TransactionResult> {
+    fn run(
+        &mut self,
+        input: &OrderStatus,
+        customers: &mut Customers<'_>,
+    ) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
         let c = customers.number(TransactionKind::OrderStatus, w, d, input.customer)?;
         let balance: i64 = found(TransactionKind::OrderStatus, "customer", || {
@@ -514,7 +531,10 @@ impl<'c> Deliveries<'c> {
             self.carry.execute([input.carrier, w, d, order])?;
             self.deliver.execute((input.at, w, d, order))?;
             let sum: Option<i64> = self.sum.query_row([w, d, order], |row| row.get(0))?;
-            let sum = sum.ok_or(Fault::Missing(TransactionKind::Delivery, "line of an order"))?;
+            let sum = sum.ok_or(Fault::Missing(
+                TransactionKind::Delivery,
+                "line of an order",
+            ))?;
             self.charge.execute((sum, w, d, c))?;
             delivered += sum + i64::from(order);
         }
