@@ -3,6 +3,8 @@
 //!
 //! [`variables`] passes a policy to `hugeleaf-preload`, the [`Library`] that the program loads, and [`Watch`] observes what
 //! its processes get. This crate must not move memory (`hugeleaf-mover` does) and must not print.
+//!
+//! Main types: [`Library`], [`Watch`], [`SqliteCache`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
