@@ -1,11 +1,11 @@
-//! Queries to servers. Every query ends: an exchange has one deadline ([`hugeleaf_sys::Question`]) and a bounded length, so a server can
+//! Queries to servers. Every query ends: an exchange has one deadline ([`hugeleaf_sys::Deadline`]) and a bounded length, so a server can
 //! neither hang this process nor fill its memory. [`http`], [`mysql`], [`postgres`] and [`redis`] implement as much of these protocols as a
 //! query for a few numbers needs. They log in and read texts, without TLS.
 //!
 //! Metrics and the balancer use it. It replaced libraries. The maintained ones bring 90 crates, two of them an asynchronous runtime, and trust the
 //! length that a server announces. The small ones (`postgres_sync`, `connxt-mysql`) know no Unix sockets.
 //!
-//! This crate must not judge an answer. Main types: [`Place`], [`Transport`], [`Exchange`], [`QueryError`].
+//! This crate must not judge an answer. Main types: [`Endpoint`], [`Transport`], [`Exchange`], [`QueryError`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 

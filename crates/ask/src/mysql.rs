@@ -190,10 +190,10 @@ impl MysqlConnection {
 pub struct ShowConnection(MysqlConnection);
 
 impl ShowConnection {
-    /// Connects like [`Connection::open`].
+    /// Connects like [`MysqlConnection::open`].
     ///
     /// # Errors
-    /// Errors of [`Connection::open`].
+    /// Errors of [`MysqlConnection::open`].
     pub fn open(
         address: &MysqlAddress,
         question: Deadline<'_>,
@@ -204,7 +204,7 @@ impl ShowConnection {
     /// Executes `SHOW` with the rest of the statement, without that word.
     ///
     /// # Errors
-    /// Errors of [`Connection::ask`].
+    /// Errors of [`MysqlConnection::query`].
     pub fn show(&mut self, rest: &'static str, question: Deadline<'_>) -> Result<Rows, QueryError> {
         self.0.query(&format!("SHOW {rest}"), question)
     }

@@ -171,7 +171,7 @@ impl RedisConnection {
     /// Returns `INFO`, of all sections or of one.
     ///
     /// # Errors
-    /// Errors of [`Connection::ask`].
+    /// Errors of [`RedisConnection::command`].
     pub fn info(
         &mut self,
         section: Option<&str>,
@@ -187,10 +187,10 @@ impl RedisConnection {
 pub struct InfoConnection(RedisConnection);
 
 impl InfoConnection {
-    /// Connects like [`Connection::open`].
+    /// Connects like [`RedisConnection::open`].
     ///
     /// # Errors
-    /// Errors of [`Connection::open`].
+    /// Errors of [`RedisConnection::open`].
     pub fn open(
         address: &RedisAddress,
         question: Deadline<'_>,
@@ -201,7 +201,7 @@ impl InfoConnection {
     /// Returns `INFO`, of all sections or of one.
     ///
     /// # Errors
-    /// Errors of [`Connection::ask`].
+    /// Errors of [`RedisConnection::command`].
     pub fn info(
         &mut self,
         section: Option<&str>,

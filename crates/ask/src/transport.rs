@@ -117,7 +117,7 @@ impl Transport {
         }
     }
 
-    /// Begins an exchange. Its answers together are limited to [`LONGEST`] bytes.
+    /// Begins an exchange. Its answers together are limited to [`DEFAULT_MAX_BYTES`] bytes.
     pub fn begin_exchange<'a>(&'a mut self, question: Deadline<'a>) -> Exchange<'a> {
         Exchange {
             wire: self,

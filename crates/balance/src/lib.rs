@@ -16,7 +16,7 @@
 //! This crate must not read a clock, wait, start threads or do any input or output. Time is a parameter, so that days
 //! are simulated in seconds (`tests/`).
 //!
-//! Main types: [`Component`], [`Benefit`], [`Settings`], [`State`], [`Move`], [`Came`], [`Standing`], [`View`].
+//! Main types: [`Component`], [`Benefit`], [`Settings`], [`State`], [`Move`], [`OrderResult`], [`ComponentState`], [`View`].
 
 #![warn(missing_docs)] // people program against it
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

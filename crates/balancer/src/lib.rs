@@ -8,7 +8,7 @@
 //!
 //! This crate must not print and must not render. Memory is promoted only through `hugeleaf-mover`.
 //!
-//! Main types: [`Target`], [`Server`], [`Core`], [`BalanceStatus`].
+//! Main types: [`Target`], [`Server`], [`Controller`], [`BalanceStatus`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 

@@ -12,7 +12,7 @@ use hugeleaf_units::Bytes;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server whose size can be read. An observer has no call that changes anything, and a watching balancer has only observers.
-/// Every call is one [`hugeleaf_sys::Question`], reads a bounded answer, and runs in a thread of that server's own.
+/// Every call is one [`hugeleaf_sys::Deadline`], reads a bounded answer, and runs in a thread of that server's own.
 pub trait Observer: Send {
     fn observe(&mut self) -> Result<ServerState, QueryError>;
 }
@@ -29,7 +29,7 @@ pub trait Server: Send {
     /// Sets its size. The change may still be in progress afterwards: `Look::busy`.
     ///
     /// # Errors
-    /// The server refuses. Without an answer in time ([`QueryError::is_late`]) it may still make the change.
+    /// The server refuses. Without an answer in time ([`QueryError::timed_out`]) it may still make the change.
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError>;
 
     /// Helps a server to return memory that it does not return without help. Called repeatedly after a reduction until its

@@ -295,7 +295,7 @@ pub enum CommandStatus {
 }
 
 impl From<bool> for CommandStatus {
-    /// Maps true to [`Status::Good`].
+    /// Maps true to [`CommandStatus::Good`].
     fn from(is_good: bool) -> CommandStatus {
         match is_good {
             true => CommandStatus::Good,

@@ -182,7 +182,10 @@ fn limits_of_cgroups_are_read_in_one_place() {
             "crates/plan/src/allowlist.rs",
             "the pattern of what a plan may write",
         ),
-        ("crates/verdict/src/run/resolve.rs", "the name in a sentence"),
+        (
+            "crates/verdict/src/run/resolve.rs",
+            "the name in a sentence",
+        ),
     ];
     const FILES: [&str; 6] = [
         "memory.max",
@@ -219,11 +222,26 @@ fn no_absolute_system_paths() {
             "system calls act on the running kernel, whatever --root says",
         ),
         ("crates/verdict/src/", "text of commands; it reads no file"),
-        ("crates/plan/src/allowlist.rs", "names of settings; it reads no file"),
-        ("crates/plan/src/derive.rs", "names of settings; it reads no file"),
-        ("crates/plan/src/knobs.rs", "names of settings; it reads no file"),
-        ("crates/plan/src/read.rs", "names of settings; it reads no file"),
-        ("crates/plan/src/verify/drift.rs", "names of settings; it reads no file"),
+        (
+            "crates/plan/src/allowlist.rs",
+            "names of settings; it reads no file",
+        ),
+        (
+            "crates/plan/src/derive.rs",
+            "names of settings; it reads no file",
+        ),
+        (
+            "crates/plan/src/knobs.rs",
+            "names of settings; it reads no file",
+        ),
+        (
+            "crates/plan/src/read.rs",
+            "names of settings; it reads no file",
+        ),
+        (
+            "crates/plan/src/verify/drift.rs",
+            "names of settings; it reads no file",
+        ),
         ("crates/report/src/", "text of commands; it reads no file"),
         (
             "crates/host/src/model.rs",

@@ -1,6 +1,6 @@
 //! The guard: a daemon that keeps memory on huge pages by rules.
 //!
-//! A pure policy (`policy::decide`) decides from rules ([`Config`]), from the stored state ([`State`]) and from a
+//! A pure policy (`policy::decide`) decides from rules ([`Config`]), from the stored state ([`GuardState`]) and from a
 //! scan (`seen`). A loop around it scans through `hugeleaf-host`, acts through `hugeleaf-mover` and measures
 //! through `hugeleaf-proof`. `balancing` divides memory targets among servers, by `hugeleaf-balancer`.
 //!
@@ -13,7 +13,7 @@
 //! This crate must not render. The daemon's knowledge is a value ([`status`]), which the command line passes to
 //! `hugeleaf-report`.
 //!
-//! Main types: [`Config`], [`State`], [`Guard`], [`Status`].
+//! Main types: [`Config`], [`GuardState`], [`Guard`], [`GuardStatus`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 

@@ -1,7 +1,7 @@
 //! Limits that bind a process: those of its cgroups, versions 1 and 2, and its own
 //! (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/hugetlb.rst, cgroup-v1/memory.rst).
 //!
-//! [`of`] is the only source of the limits of a process. It maps the path in `/proc/PID/cgroup` to the folder where
+//! [`read_limits`] is the only source of the limits of a process. It maps the path in `/proc/PID/cgroup` to the folder where
 //! this reader sees its files. Inside a container, both the path and the mount begin at the container's own cgroup.
 //! Its limits are at the mount itself, and the limits above it are not visible.
 

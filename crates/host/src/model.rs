@@ -674,7 +674,7 @@ impl Cgroup {
     }
 }
 
-/// The limits that bind a process, from its own cgroup up (see [`crate::limits::of`]).
+/// The limits that bind a process, from its own cgroup up (see [`crate::limits::read_limits`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessLimits {
     /// Its cgroups that limit hugetlb pages.

@@ -263,7 +263,7 @@ impl Root {
 
 /// Files that an unprivileged user controls: a server's configuration with its includes, the symbol map of
 /// JIT-compiled code. Links stay inside that user's root, the user's rights apply, and sizes are limited
-/// ([`hugeleaf_sys::Inside`]). No call waits for a file system that does not answer.
+/// ([`hugeleaf_sys::ConfinedFolder`]). No call waits for a file system that does not answer.
 #[derive(Debug)]
 pub struct UserFiles {
     root: Root,
@@ -312,7 +312,7 @@ impl UserFiles {
     /// Calls `act` on a regular file that is too large to be read whole.
     ///
     /// # Errors
-    /// Those of [`Inside::open`] and of `act`. The file system does not answer.
+    /// Those of [`ConfinedFolder::open`] and of `act`. The file system does not answer.
     pub fn with_file<T: Send + 'static>(
         &self,
         path: &Path,
@@ -360,7 +360,7 @@ fn is_of_kernel(relative: &Path) -> bool {
 /// True for the system's own configuration. Without its file system no program starts, so it is read in this thread: a
 /// program that links the library gets no extra one.
 fn is_of_system(relative: &Path) -> bool {
-    ["etc", "run", "usr"]
+    ["etc", "lib", "run", "usr"]
         .iter()
         .any(|top| relative.starts_with(top))
 }

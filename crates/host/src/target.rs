@@ -106,7 +106,7 @@ impl Resolved {
     /// Returns all processes if they are one process tree, for callers that change something.
     ///
     /// # Errors
-    /// [`TargetError::Several`], which lists the trees.
+    /// [`TargetError::Ambiguous`], which lists the trees.
     pub fn single_tree(self) -> Result<Vec<Pid>, TargetError> {
         match self.trees.len() {
             0 | 1 => Ok(self.all()),

@@ -2,7 +2,7 @@
 //! done only for processes that a caller names.
 //!
 //! `snapshot` and `process` read exact values and cost milliseconds per process. A scan here costs about 20 µs per
-//! process. Processes forked from one another without an execve are one [`Program`]. They share memory, and are
+//! process. Processes forked from one another without an execve are one [`ForkTree`]. They share memory, and are
 //! promoted together.
 
 use std::cmp::Reverse;

@@ -30,7 +30,7 @@ pub struct Outcome {
     /// The part of it spent in promotion and demotion calls.
     #[serde(flatten)]
     pub stalls: Stalls,
-    /// Memory that blocks held after the split, if requested ([`crate::DemoteOptions::notes_held`]).
+    /// Memory that blocks held after the split, if requested ([`crate::DemoteOptions::record_held`]).
     #[serde(skip)]
     pub held: HeldBeforeSplit,
     /// Time spent waiting for the host's memory pressure, beyond the budget's pauses.

@@ -1,6 +1,6 @@
 //! Plans the host's huge pages, applies a plan, verifies it, and undoes it.
 //!
-//! [`make`] creates a [`Plan`] from demand and a host, [`write`](write()) writes it as an editable TOML file, and
+//! [`build_plan`] creates a [`Plan`] from demand and a host, [`write`](write()) writes it as an editable TOML file, and
 //! [`parse`] reads that file. A plan holds intents: [`steps`] derives the files and the values of knobs, so an edited
 //! number cannot disagree with a file. [`check`] compares a plan with the host to which it will be applied,
 //! and [`tighten`] creates a smaller plan from the use observed over a time.
@@ -11,7 +11,7 @@
 //!
 //! This crate must not move memory of processes (`hugeleaf-mover` does) and must not print.
 //!
-//! Main types: [`Plan`], [`Step`], [`verify::Report`], [`host::ApplyOutcome`].
+//! Main types: [`Plan`], [`Step`], [`verify::VerifyReport`], [`host::ApplyOutcome`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]

@@ -1,7 +1,7 @@
 //! Verifies that every service has its huge pages, will have them after its next restart, and that files, kernel
 //! and plan agree. Pure: facts in, a report out.
 //!
-//! A rule is a function from [`Facts`] and the rows of the services to findings. Each rule has a test with a host
+//! A rule is a function from [`VerifyFacts`] and the rows of the services to findings. Each rule has a test with a host
 //! that has the finding. A healthy host has none.
 
 mod demand;

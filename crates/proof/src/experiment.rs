@@ -61,7 +61,7 @@ pub struct ExperimentSettings {
     pub interval: Duration,
     /// Time discarded after every change, in addition to half an interval; a metric may need a longer one.
     pub settle: Duration,
-    /// Time for which each arm is held after the pairs, to detect slow effects ([`crate::hold`]). Zero skips the hold.
+    /// Time for which each arm is held after the pairs, to detect slow effects ([`crate::sustained`]). Zero skips the hold.
     pub hold: Duration,
     /// The interval of earlier pairs. With it no pairs are measured: both arms are held, and compared with it.
     pub against: Option<LogInterval>,

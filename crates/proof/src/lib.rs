@@ -20,7 +20,7 @@
 //! This crate must not draw or print (that is `hugeleaf-report`). It promotes and demotes only through a
 //! [`Subject`], which is responsible for restoring the memory.
 //!
-//! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`].
+//! Main types: [`run`], [`ExperimentSettings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 

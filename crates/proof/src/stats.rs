@@ -1,7 +1,7 @@
 //! From pairs of samples to an interval and a verdict.
 //!
 //! A pair is one sample on base pages and one on huge pages, taken one after the other in an order drawn in balanced blocks
-//! ([`crate::orders`]). The logarithm of their ratio is analysed. Because the order is random, any other change between the
+//! ([`crate::arm_order`]). The logarithm of their ratio is analysed. Because the order is random, any other change between the
 //! two samples (drift, a neighbour, a compaction) enters each log ratio with a random sign. So the log ratios are symmetric
 //! around the true effect, for any distribution of the noise and any correlation in time. Wilcoxon's signed-rank statistic
 //! requires exactly that. With a fair coin for each pair its interval is exact for a fixed number of pairs. Within a block

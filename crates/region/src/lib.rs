@@ -22,7 +22,7 @@
 //! This crate must not change the host: no pool, no knob, no file outside memory. Errors name the
 //! missing resource and the command that provides it.
 //!
-//! Main types: [`Region`], [`RegionOptions`], [`Extent`], [`Why`], [`Elastic`], [`Granule`],
+//! Main types: [`Region`], [`RegionOptions`], [`Extent`], [`FallbackReason`], [`Elastic`], [`Granule`],
 //! [`MemoryError`].
 
 #![warn(missing_docs)] // public API

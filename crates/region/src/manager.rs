@@ -292,7 +292,7 @@ impl Manager {
     /// out.
     ///
     /// # Errors
-    /// [`ElasticError::Forked`], [`ElasticError::Stuck`]: nothing can be moved. Mistakes of single components are no
+    /// [`ElasticError::Forked`], [`ElasticError::LockTimeout`]: nothing can be moved. Mistakes of single components are no
     /// error and appear in the [`Manager::view`].
     pub fn step(&mut self) -> Result<usize, ElasticError> {
         self.step_at(self.began.elapsed())

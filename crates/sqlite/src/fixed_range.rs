@@ -21,7 +21,7 @@ use crate::{InstallError, Installed, prepare};
 /// The range is mapped, writable and used by no other code for as long as `keep` lives.
 ///
 /// # Errors
-/// [`InstallError::Again`], [`InstallError::Refused`].
+/// [`InstallError::AlreadyInstalled`], [`InstallError::Refused`].
 pub unsafe fn install_on(
     api: &Api,
     range: Range,

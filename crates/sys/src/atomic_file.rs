@@ -248,10 +248,10 @@ impl Drop for StagedFile {
     }
 }
 
-/// Writes a file completely or not at all ([`Draft`]).
+/// Writes a file completely or not at all ([`StagedFile`]).
 ///
 /// # Errors
-/// The errors of [`Draft::begin`], write(2) and [`Draft::commit`]. No draft is left behind.
+/// The errors of [`StagedFile::begin`], write(2) and [`StagedFile::commit`]. No draft is left behind.
 pub fn write_whole(path: &Path, content: &[u8], existing: Existing) -> Result<(), PathError> {
     let mut draft = StagedFile::begin(path, existing)?;
     draft.write_all(content).map_err(|e| {

@@ -236,9 +236,25 @@ fn hold_signals() -> Result<(libc::sigset_t, libc::sigset_t), SysError> {
     }
 }
 
+/// Calls `act` with all signals blocked in this thread. A thread that it starts inherits that, so it takes no signal of
+/// the process.
+pub(crate) fn with_signals_blocked<T>(act: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: sigfillset(3) initialises the set; pthread_sigmask(3) writes the old mask.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = act();
+    // SAFETY: the mask was written above: the call fails for no valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
+}
+
 impl ChildProgram {
     /// Starts `command` as a child and forwards the signals of this process to it.
-    /// A thread forwards them: call this before starting other threads, so that all inherit the blocked signals.
+    /// A thread forwards them: call this before starting other threads, so that all inherit the blocked signals. Helpers of
+    /// `watchdog` take none.
     ///
     /// # Errors
     /// The errors of fork(2) and execvp(3), as [`std::io::Error`].

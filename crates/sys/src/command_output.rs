@@ -58,7 +58,7 @@ pub struct ProgramOutput {
 /// Processes left in its group are killed, even if they hold pipes open.
 ///
 /// # Errors
-/// The errors of starting it. The errors of [`Question::left`], after which its whole group is killed.
+/// The errors of starting it. The errors of [`Deadline::remaining`], after which its whole group is killed.
 #[expect(clippy::disallowed_methods, reason = "the gate for commands")]
 pub fn run_for_output(
     command: &mut Command,

@@ -87,7 +87,7 @@ impl<'a> Deadline<'a> {
     /// Waits at most `moment` until one of the descriptors is ready. Check [`PollFd::revents`], or try again.
     ///
     /// # Errors
-    /// The errors of [`Question::left`].
+    /// The errors of [`Deadline::remaining`].
     pub fn wait(&self, fds: &mut [PollFd<'_>], moment: Duration) -> Result<(), Error> {
         let time = self.remaining()?.min(moment).min(POLL_INTERVAL);
         let timeout = Timespec {
@@ -102,7 +102,7 @@ impl<'a> Deadline<'a> {
     /// Waits until one descriptor is ready.
     ///
     /// # Errors
-    /// The errors of [`Question::left`].
+    /// The errors of [`Deadline::remaining`].
     pub fn until_ready(&self, mut fd: PollFd<'_>) -> Result<(), Error> {
         while fd.revents().is_empty() {
             self.wait(std::slice::from_mut(&mut fd), POLL_INTERVAL)?;
@@ -114,7 +114,7 @@ impl<'a> Deadline<'a> {
     /// thread. The thread is left behind if the question ends first.
     ///
     /// # Errors
-    /// The errors of [`Question::left`]. Too many threads were left behind, or none can be started.
+    /// The errors of [`Deadline::remaining`]. Too many threads were left behind, or none can be started.
     pub fn run_detached<T: Send + 'static>(
         &self,
         act: impl FnOnce() -> T + Send + 'static,

@@ -6,12 +6,12 @@
 //!
 //! Calls that lay out memory of this process go through a [`Memory`]. `trusted_path` follows a path and reports who could have
 //! redirected it, and `atomic_file` writes files whole or not at all; nothing is written in another way. `Kernel::wait` is the pause
-//! of every command: a signal ends it, in any thread. [`Question`] is the gate of every question to a server, a command or a
+//! of every command: a signal ends it, in any thread. [`Deadline`] is the gate of every question to a server, a command or a
 //! file. `untrusted_fs` opens files that others control, and `watchdog` reads what may block.
 //!
 //! This crate must not judge. It makes the requested calls and returns the kernel's answers.
 //!
-//! Main types: [`Kernel`], [`Gate`], [`PidFd`], [`Question`], [`Advice`], [`PageRun`], [`SysError`].
+//! Main types: [`Kernel`], [`Gate`], [`PidFd`], [`Deadline`], [`Advice`], [`PageRun`], [`SysError`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 

@@ -110,7 +110,7 @@ impl ConfinedFolder {
     /// Reads a whole file of at most `most` bytes.
     ///
     /// # Errors
-    /// The errors of [`Inside::open`] and read(2). The file is larger.
+    /// The errors of [`ConfinedFolder::open`] and read(2). The file is larger.
     pub fn read(&self, path: &Path, most: Bytes) -> Result<Vec<u8>> {
         read_at_most(&self.open(path)?, most)
     }

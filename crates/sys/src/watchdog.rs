@@ -14,6 +14,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::child::with_signals_blocked;
+
 type WatchdogTask = Box<dyn FnOnce() + Send>;
 
 /// A thread that waits for its next job, and its id.
@@ -98,7 +100,7 @@ fn start() -> Option<Helper> {
             job();
         }
     };
-    std::thread::Builder::new().spawn(work).ok()?;
+    with_signals_blocked(|| std::thread::Builder::new().spawn(work)).ok()?;
     let thread = hear.recv().ok()?;
     Some(Helper { jobs, thread })
 }

@@ -1,6 +1,6 @@
 //! The host lock, and the only way for a test to write a host knob.
 //!
-//! [`alone`] is for a test that changes a knob, a pool or a mount, or needs much memory. No other test that holds the host runs meanwhile.
+//! [`exclusive`] is for a test that changes a knob, a pool or a mount, or needs much memory. No other test that holds the host runs meanwhile.
 //! [`shared`] is for a test that needs unchanged knobs. Both record the knobs and compare them when dropped. `alone` restores them and
 //! fails if that does not work; `shared` fails if they differ. A killed run cannot restore them, so `alone` keeps their values in a file.
 //! The next test that takes the host restores those first.
@@ -109,7 +109,7 @@ pub fn shared() -> SharedHost {
     }
 }
 
-/// Returns [`alone`] for root; otherwise prints "not run" and returns `None`.
+/// Returns [`exclusive`] for root; otherwise prints "not run" and returns `None`.
 pub fn alone_as_root(test: &str) -> Option<ExclusiveHost> {
     if !is_root() {
         crate::not_run(test, "needs root");

@@ -5,7 +5,7 @@
 //!
 //! Main types: [`host::ExclusiveHost`], [`host::SharedHost`], [`server::Server`],
 //! [`postgresql::PostgresServer`], [`mariadb::MariadbServer`], [`redis_server::RedisServer`],
-//! [`jvm::Jvm`], [`process::Running`].
+//! [`jvm::Jvm`], [`process::ChildGuard`].
 
 // Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used)]

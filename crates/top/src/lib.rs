@@ -10,7 +10,7 @@
 //! This crate must not judge and must not promote memory itself. Verdicts come from `hugeleaf-verdict`, promotions are
 //! made by `hugeleaf-mover`, and their pages are those of `hugeleaf-report`.
 //!
-//! Main types: [`Settings`], [`run`].
+//! Main types: [`TopSettings`], [`run`].
 
 // The crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

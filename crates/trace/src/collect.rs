@@ -167,7 +167,7 @@ fn ring_for_locks(cpus: usize, asked: Bytes) -> Bytes {
     asked.min(Bytes(MOST.get() / cpus.max(1) as u64))
 }
 
-/// Returns the memory of all rings of a recording on this host, with [`Options::buffer`] and [`Options::no_locks`].
+/// Returns the memory of all rings of a recording on this host, with [`CollectOptions::buffer`] and [`CollectOptions::no_locks`].
 pub fn ring_memory(root: &Root, buffer: Bytes, no_locks: bool) -> Bytes {
     let cpus = online(root).len();
     let locks = ring_for_locks(cpus, buffer);

@@ -12,7 +12,7 @@
 //!
 //! This crate must not judge or change the host: it opens events and reads.
 //!
-//! Main types: [`Trace`], [`Options`], [`CollectError`], [`TraceFileError`].
+//! Main types: [`Trace`], [`CollectOptions`], [`CollectError`], [`TraceFileError`].
 
 // The crate is not published, so self-explanatory names need no comments.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

@@ -5,7 +5,7 @@
 //! reason. Bytes are in `*_bytes`, durations in `*_seconds` or `*_nanos`. Times of events count from
 //! the start of the trace.
 //!
-//! [`Process`], [`Symbol`] and [`Stack`] are referred to by their index in [`Trace::processes`],
+//! [`TracedProcess`], [`Symbol`] and [`Stack`] are referred to by their index in [`Trace::processes`],
 //! [`Trace::symbols`] and [`Trace::stacks`], because PIDs are reused.
 
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ pub struct PageSizeKind {
 pub struct TracedTarget {
     pub text: String,
     /// The PIDs of the target at the start. Later children belong to it too, see
-    /// [`Process::in_target`].
+    /// [`TracedProcess::in_target`].
     pub pids: Vec<u32>,
 }
 
@@ -539,7 +539,7 @@ pub struct Pin {
     pub bytes: Option<u64>,
     /// Number of failed calls; `None` if results were not observed.
     pub failed: Option<u64>,
-    /// True if counted for part of the time and scaled up; [`Source::share_of_time`] is that part.
+    /// True if counted for part of the time and scaled up; [`EventSource::share_of_time`] is that part.
     pub estimated: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Commands that change the host. Each comes from a checked change, and no other code writes one (`tidy` searches for them).
 //!
 //! A [`Change`] names the setting, its old and new value, its scope, and its risk. [`Change::check`] refuses changes that
-//! this host cannot provide or that a running program does not want, and turns the rest into an [`Advice`]. [`agree`]
-//! compares all advice of one screen. Contradictory commands are not printed. [`Next`] joins commands, and nothing else
+//! this host cannot provide or that a running program does not want, and turns the rest into an [`FeasibleChange`]. [`agree`]
+//! compares all advice of one screen. Contradictory commands are not printed. [`ScreenCommand`] joins commands, and nothing else
 //! does: a comment would swallow the command behind it.
 
 use hugeleaf_host::{Host, Pool, ThpUse, pool_file, thp_file};

@@ -17,7 +17,7 @@
 //!
 //! This crate must not read the host and must not change it.
 //!
-//! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
+//! Main types: [`why::Verdict`], [`why::SegmentAccount`], [`why::Summary`], [`findings::Finding`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]

@@ -1,6 +1,6 @@
 //! The requests of `hugeleaf run`, and the part that this host can satisfy.
 //!
-//! [`Policy`] holds the flags, [`ldr_cntrl`] translates AIX variables. [`settle`] resolves a policy on
+//! [`Policy`] holds the flags, [`ldr_cntrl`] translates AIX variables. [`resolve`] resolves a policy on
 //! a host. It returns the settings of the library that is loaded into the program, and the unavailable
 //! parts. [`obstacle`] says why the library cannot be loaded into a program file.
 //!

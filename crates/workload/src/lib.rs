@@ -19,7 +19,7 @@
 //! [`chase`] measures the latency of dependent reads. [`workload_file`] runs any program that a file describes. Larger workloads are in the lab
 //! (`lab/`).
 //!
-//! Main types: [`Oltp`], [`Settings`], [`Stats`]; [`serve`] is the child's side; [`Walk`], [`ChaseMemory`], [`PageArm`].
+//! Main types: [`Oltp`], [`WorkloadSettings`], [`Stats`]; [`serve`] is the child's side; [`Walk`], [`ChaseMemory`], [`PageArm`].
 
 // This crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

@@ -111,9 +111,9 @@ pub enum Event {
     Progress(Progress),
     Ready(Ready),
     Stats(Stats),
-    /// Answer to [`Request::Advise`]: bytes of the processed ranges.
+    /// Answer to [`WorkloadRequest::Advise`]: bytes of the processed ranges.
     Advised(Bytes),
-    /// Answer to [`Request::Advise`]: the first range failed with this errno.
+    /// Answer to [`WorkloadRequest::Advise`]: the first range failed with this errno.
     Errno(NonZeroU16),
     Failed(String),
 }

@@ -1,7 +1,7 @@
 //! Workloads defined by a file: their needs, their preparation, the server on the pages of an arm, the load, and the figures that the load
 //! prints.
 //!
-//! [`Described::parse`] reads a file and locates its errors; [`figures`] extracts the figures from a run's output. Both are pure. [`Stage`]
+//! [`WorkloadSpec::parse`] reads a file and locates its errors; [`figures`] extracts the figures from a run's output. Both are pure. [`Runner`]
 //! runs the commands in a separate folder and leaves nothing behind. The workloads of hugeleaf are in [`SHIPPED`].
 
 mod counts;

@@ -64,7 +64,7 @@ pub type MovedNone<'a> = (&'a str, &'a str);
 /// Promotes a running server by hugeleaf (`program`); `target` is as `promote` takes it. Returns the seconds it took.
 ///
 /// # Errors
-/// [`BenchError::Lacking`] with the reason in `none` if no memory was promoted.
+/// [`BenchError::PagesMissing`] with the reason in `none` if no memory was promoted.
 pub fn promote(program: &Path, target: &[&str], none: MovedNone<'_>) -> Result<f64, BenchError> {
     let lost = |e: std::io::Error| {
         BenchError::missing(format!("bench: hugeleaf promote: {e}"), "run it again")

@@ -192,10 +192,10 @@ impl Elastic {
     /// once, for all processes.
     ///
     /// # Errors
-    /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Twice`],
-    /// [`ElasticError::NotItsOwn`], [`ElasticError::NotResizable`],
+    /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::DuplicateGranule`],
+    /// [`ElasticError::HeldByOther`], [`ElasticError::NotResizable`],
     /// [`ElasticError::NoSuchComponent`], [`ElasticError::Forked`]: none was returned.
-    /// [`ElasticError::NotYetBack`]: none is held any more, but the system refused some memory.
+    /// [`ElasticError::ReturnPending`]: none is held any more, but the system refused some memory.
     pub fn give_back(
         &self,
         component: Component,

@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 use super::handles::{Component, Granule};
 use crate::error::MemoryError;
 
-/// A refused operation. Except for [`ElasticError::NotYetBack`], nothing has changed.
+/// A refused operation. Except for [`ElasticError::ReturnPending`], nothing has changed.
 ///
 /// ```
 /// use hugeleaf::{Bytes, Elastic, ElasticError, ElasticOptions};

@@ -141,7 +141,7 @@ impl Elastic {
     ///
     /// # Errors
     /// Errors of reading `/proc/self/pagemap` and of mapping granules that this process has not
-    /// mapped yet; [`ElasticError::Forked`], [`ElasticError::Stuck`], [`ElasticError::Damaged`].
+    /// mapped yet; [`ElasticError::Forked`], [`ElasticError::LockTimeout`], [`ElasticError::Damaged`].
     ///
     /// # Examples
     /// ```

@@ -340,7 +340,7 @@ impl Elastic {
     /// themselves. Until they have, nothing more can be taken.
     ///
     /// # Errors
-    /// [`ElasticError::OverMax`]; [`ElasticError::Forked`]; [`ElasticError::Stuck`].
+    /// [`ElasticError::OverMax`]; [`ElasticError::Forked`]; [`ElasticError::LockTimeout`].
     pub fn set_target(&self, target: Bytes) -> Result<Bytes, ElasticError> {
         self.check_process()?;
         if target > self.max {
@@ -357,7 +357,7 @@ impl Elastic {
     ///
     /// # Errors
     /// [`ElasticError::NoName`], [`ElasticError::NameTooLong`], [`ElasticError::OtherKind`],
-    /// [`ElasticError::TooManyComponents`]; [`ElasticError::Forked`]; [`ElasticError::Stuck`].
+    /// [`ElasticError::TooManyComponents`]; [`ElasticError::Forked`]; [`ElasticError::LockTimeout`].
     pub fn component(&self, name: &str, resizable: bool) -> Result<Component, ElasticError> {
         self.check_process()?;
         if name.is_empty() {

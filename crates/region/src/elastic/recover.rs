@@ -40,8 +40,8 @@ impl Elastic {
     /// Call this after a worker has died, or when memory is short.
     ///
     /// # Errors
-    /// [`ElasticError::NotYetBack`] if the system refuses some memory; [`ElasticError::Forked`],
-    /// [`ElasticError::Stuck`], [`ElasticError::Damaged`].
+    /// [`ElasticError::ReturnPending`] if the system refuses some memory; [`ElasticError::Forked`],
+    /// [`ElasticError::LockTimeout`], [`ElasticError::Damaged`].
     pub fn recover(&self) -> Result<Recovered, ElasticError> {
         self.check_process()?;
         let slots = 0u16..u16::try_from(PROCESSES).unwrap_or(u16::MAX);
