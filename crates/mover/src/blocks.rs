@@ -96,7 +96,7 @@ pub struct BlockPlan {
     /// Blocks that are left out because parts of them are not resident.
     pub holes: BTreeMap<eligible::Reason, Holes>,
     /// Blocks of which every page is private to the process or the zero page, as after a split of a huge page. They
-    /// are neither selected nor left out before [`BlockPlan::resolve`] is called.
+    /// are neither selected nor left out before [`BlockPlan::settle`] is called.
     pub split_candidates: Vec<SplitCandidate>,
     /// True if the page map does not report which blocks are huge (Linux before 6.7).
     pub huge_unknown: bool,

@@ -8,15 +8,15 @@
 //!
 //! use hugeleaf::Bytes;
 //! use hugeleaf::balance::{
-//!     Benefit, Came, Component, Estimate, Granule, Settings, State, decide, learn,
+//!     Benefit, OrderResult, Component, Estimate, Granule, Settings, State, decide, learn,
 //! };
 //!
 //! let saved = Estimate { value: 0.2, error: 0.01, samples: 1000.0 };
 //! let mut pages = Component {
 //!     name: "page cache".into(),
-//!     least: Bytes::from_mib(4),
-//!     most: Bytes::from_mib(64),
-//!     now: Bytes::from_mib(16),
+//!     min: Bytes::from_mib(4),
+//!     max: Bytes::from_mib(64),
+//!     size: Bytes::from_mib(16),
 //!     measured: None,
 //!     granule: Granule::new(Bytes::from_mib(2))?,
 //!     resizable: true,
@@ -30,12 +30,12 @@
 //!     for one in decide(&settings, &mut state, target, &[pages.clone()], now) {
 //!         println!("{}: {} to {}", one.why, one.order.component, one.order.goal);
 //!         // In a program: the resize, and the size after it.
-//!         pages.now = one.order.goal;
-//!         let came = Came::Resized { now_bytes: pages.now, measured_bytes: None };
+//!         pages.size = one.order.goal;
+//!         let came = OrderResult::Resized { now_bytes: pages.size, measured_bytes: None };
 //!         learn(&settings, &mut state, one.id, &came, now);
 //!     }
 //! }
-//! assert!(pages.now > Bytes::from_mib(16) && pages.now <= Bytes::from_mib(32));
+//! assert!(pages.size > Bytes::from_mib(16) && pages.size <= Bytes::from_mib(32));
 //! # Ok::<(), hugeleaf::balance::NoGranule>(())
 //! ```
 
@@ -55,15 +55,15 @@ pub use hugeleaf_balance::Benefit;
 ///
 /// ```
 /// use hugeleaf::Bytes;
-/// use hugeleaf::balance::Ran;
+/// use hugeleaf::balance::CompletedOperation;
 ///
 /// // A hash join that fitted, and one that wrote its last 3M to disk.
-/// let fitted = Ran {
+/// let fitted = CompletedOperation {
 ///     needed: Bytes::from_mib(8),
 ///     granted: Bytes::from_mib(8),
 ///     spilled: Bytes::ZERO,
 /// };
-/// let spilled = Ran { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
+/// let spilled = CompletedOperation { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
 /// # assert_eq!(spilled.needed - spilled.granted, spilled.spilled);
 /// ```
 pub use hugeleaf_balance::CompletedOperation;
@@ -75,9 +75,9 @@ pub use hugeleaf_balance::CompletedOperation;
 ///
 /// let sort = Component {
 ///     name: "sort area".into(),
-///     least: Bytes::from_mib(4),
-///     most: Bytes::from_mib(32),
-///     now: Bytes::from_mib(10),
+///     min: Bytes::from_mib(4),
+///     max: Bytes::from_mib(32),
+///     size: Bytes::from_mib(10),
 ///     measured: Some(Bytes::from_mib(11)),
 ///     granule: Granule::new(Bytes::from_mib(4))?,
 ///     resizable: true,
@@ -94,15 +94,15 @@ pub use hugeleaf_balance::Component;
 /// States of components, as [`State::standings`] returns them.
 ///
 /// ```
-/// use hugeleaf::balance::{Standing, State};
+/// use hugeleaf::balance::{ComponentState, State};
 ///
 /// /// Lists the components that are skipped for a while, each with the reason.
 /// fn skipped(state: &State) -> Vec<String> {
-///     let apart = state.standings().filter(|(_, standing)| standing.is_apart());
+///     let apart = state.standings().filter(|(_, standing)| standing.is_excluded());
 ///     apart.map(|(name, standing)| format!("{name}: {standing}")).collect()
 /// }
 /// # assert!(skipped(&State::default()).is_empty());
-/// # assert_eq!(Standing::default().to_string(), "ready");
+/// # assert_eq!(ComponentState::default().to_string(), "ready");
 /// ```
 pub use hugeleaf_balance::ComponentState;
 /// Benefit of memory to a server that has only counters.
@@ -141,8 +141,8 @@ pub use hugeleaf_balance::Counters;
 /// # use hugeleaf::Bytes;
 /// # use hugeleaf::balance::{Benefit, Component, Granule, State, view};
 /// # let sort = Component {
-/// #     name: "sort area".into(), least: Bytes::from_mib(2), most: Bytes::from_mib(8),
-/// #     now: Bytes::from_mib(4), measured: None, granule: Granule::new(Bytes::from_mib(2))?,
+/// #     name: "sort area".into(), min: Bytes::from_mib(2), max: Bytes::from_mib(8),
+/// #     size: Bytes::from_mib(4), measured: None, granule: Granule::new(Bytes::from_mib(2))?,
 /// #     resizable: true, benefit: Benefit::default(),
 /// # };
 /// # let view = view(&State::default(), &[sort]);
@@ -295,18 +295,18 @@ pub use hugeleaf_balance::Order;
 ///
 /// ```
 /// use hugeleaf::Bytes;
-/// use hugeleaf::balance::{Came, Order};
+/// use hugeleaf::balance::{OrderResult, Order};
 ///
-/// fn carry_out(order: &Order, is_in_use: bool) -> Came {
+/// fn carry_out(order: &Order, is_in_use: bool) -> OrderResult {
 ///     match is_in_use {
-///         true => Came::Refused { why: "a query uses it".into() },
-///         false => Came::Resized { now_bytes: order.goal, measured_bytes: None },
+///         true => OrderResult::Refused { why: "a query uses it".into() },
+///         false => OrderResult::Resized { now_bytes: order.goal, measured_bytes: None },
 ///     }
 /// }
 /// # use hugeleaf::balance::OperationKind::Shrink;
 /// # let (before, goal) = (Bytes::from_mib(8), Bytes::from_mib(4));
 /// # let order = Order { component: "sort area".into(), kind: Shrink, before, goal };
-/// # assert_eq!(carry_out(&order, false), Came::Resized { now_bytes: goal, measured_bytes: None });
+/// # assert_eq!(carry_out(&order, false), OrderResult::Resized { now_bytes: goal, measured_bytes: None });
 /// # assert_ne!(carry_out(&order, true), carry_out(&order, false));
 /// ```
 pub use hugeleaf_balance::OrderResult;
@@ -320,9 +320,9 @@ pub use hugeleaf_balance::OrderResult;
 ///
 /// let cache = Component {
 ///     name: "page cache".into(),
-///     least: Bytes::from_mib(64),
-///     most: Bytes::from_mib(128),
-///     now: Bytes::from_mib(64),
+///     min: Bytes::from_mib(64),
+///     max: Bytes::from_mib(128),
+///     size: Bytes::from_mib(64),
 ///     measured: None,
 ///     granule: Granule::new(Bytes::from_mib(2))?,
 ///     resizable: true,
@@ -387,12 +387,12 @@ pub use hugeleaf_balance::SgaInfo;
 /// use std::time::Duration;
 ///
 /// use hugeleaf::Bytes;
-/// use hugeleaf::balance::{Granule, Ran, Spills};
+/// use hugeleaf::balance::{Granule, CompletedOperation, Spills};
 ///
 /// // A sort area of 16M. A spilled byte costs 1 ns.
 /// let mut spills = Spills::new(Granule::new(Bytes::from_mib(2))?, Bytes::from_mib(16), 1e-9);
 /// // A sort lacked 1M, and wrote that much to disk.
-/// spills.ran(Ran {
+/// spills.ran(CompletedOperation {
 ///     needed: Bytes::from_mib(17),
 ///     granted: Bytes::from_mib(16),
 ///     spilled: Bytes::from_mib(1),
@@ -459,16 +459,16 @@ pub use hugeleaf_balance::Step;
 /// Deviations of components from their orders.
 ///
 /// ```
-/// use hugeleaf::balance::{Standing, Trouble};
+/// use hugeleaf::balance::{ComponentState, Trouble};
 ///
 /// /// Returns the reason of a component that refused an order.
-/// fn refusal(standing: &Standing) -> Option<&str> {
+/// fn refusal(standing: &ComponentState) -> Option<&str> {
 ///     match standing {
-///         Standing::LetBe { trouble: Trouble::Refused { why }, .. } => Some(why),
+///         ComponentState::LetBe { trouble: Trouble::Refused { why }, .. } => Some(why),
 ///         _ => None,
 ///     }
 /// }
-/// # assert_eq!(refusal(&Standing::Ready), None);
+/// # assert_eq!(refusal(&ComponentState::Ready), None);
 /// ```
 pub use hugeleaf_balance::Trouble;
 /// Tables of components and resizes.
@@ -493,9 +493,9 @@ pub use hugeleaf_balance::View;
 ///
 /// let mut cache = Component {
 ///     name: "page cache".into(),
-///     least: Bytes::from_mib(4),
-///     most: Bytes::from_mib(32),
-///     now: Bytes::from_mib(4),
+///     min: Bytes::from_mib(4),
+///     max: Bytes::from_mib(32),
+///     size: Bytes::from_mib(4),
 ///     measured: None,
 ///     granule: Granule::new(Bytes::from_mib(2))?,
 ///     resizable: true,
@@ -505,12 +505,12 @@ pub use hugeleaf_balance::View;
 /// let target = Bytes::from_mib(32);
 /// decide(&settings, &mut state, target, &[cache.clone()], Duration::ZERO);
 /// // The cache fills, and takes free memory between two scans.
-/// cache.now = Bytes::from_mib(6);
+/// cache.size = Bytes::from_mib(6);
 /// let now = Duration::from_secs(1);
-/// changed(&mut state, "page cache", cache.now, "fills; free memory", now);
+/// changed(&mut state, "page cache", cache.size, "fills; free memory", now);
 /// decide(&settings, &mut state, target, &[cache], now);
 /// // It is not taken for a resize by hand.
-/// assert!(state.standings().all(|(_, standing)| !standing.is_apart()));
+/// assert!(state.standings().all(|(_, standing)| !standing.is_excluded()));
 /// assert_eq!(state.history().total, 1);
 /// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
@@ -526,9 +526,9 @@ pub use hugeleaf_balance::changed;
 /// // A sort area that starts below its minimum gets memory at once.
 /// let sort = Component {
 ///     name: "sort area".into(),
-///     least: Bytes::from_mib(4),
-///     most: Bytes::from_mib(32),
-///     now: Bytes::from_mib(2),
+///     min: Bytes::from_mib(4),
+///     max: Bytes::from_mib(32),
+///     size: Bytes::from_mib(2),
 ///     measured: None,
 ///     granule: Granule::new(Bytes::from_mib(2))?,
 ///     resizable: true,
@@ -547,14 +547,14 @@ pub use hugeleaf_balance::decide;
 ///
 /// use hugeleaf::Bytes;
 /// use hugeleaf::balance::{
-///     Benefit, Came, Component, Granule, Settings, Standing, State, decide, learn,
+///     Benefit, OrderResult, Component, Granule, Settings, ComponentState, State, decide, learn,
 /// };
 ///
 /// let sort = Component {
 ///     name: "sort area".into(),
-///     least: Bytes::from_mib(4),
-///     most: Bytes::from_mib(32),
-///     now: Bytes::from_mib(2),
+///     min: Bytes::from_mib(4),
+///     max: Bytes::from_mib(32),
+///     size: Bytes::from_mib(2),
 ///     measured: None,
 ///     granule: Granule::new(Bytes::from_mib(2))?,
 ///     resizable: true,
@@ -565,10 +565,10 @@ pub use hugeleaf_balance::decide;
 /// let moves = decide(&settings, &mut state, target, &[sort.clone()], now);
 ///
 /// // A component that refuses an order is skipped for a while.
-/// let refused = Came::Refused { why: "no address space".into() };
+/// let refused = OrderResult::Refused { why: "no address space".into() };
 /// learn(&settings, &mut state, moves[0].id, &refused, now);
 /// decide(&settings, &mut state, target, &[sort], now + Duration::from_secs(1));
-/// assert!(state.standings().any(|(_, standing)| matches!(standing, Standing::LetBe { .. })));
+/// assert!(state.standings().any(|(_, standing)| matches!(standing, ComponentState::LetBe { .. })));
 /// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
 pub use hugeleaf_balance::learn;
@@ -580,9 +580,9 @@ pub use hugeleaf_balance::learn;
 ///
 /// let sort = Component {
 ///     name: "sort area".into(),
-///     least: Bytes::from_mib(4),
-///     most: Bytes::from_mib(32),
-///     now: Bytes::from_mib(8),
+///     min: Bytes::from_mib(4),
+///     max: Bytes::from_mib(32),
+///     size: Bytes::from_mib(8),
 ///     measured: None,
 ///     granule: Granule::new(Bytes::from_mib(2))?,
 ///     resizable: true,

@@ -16,7 +16,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range, Rung};
 ///         println!("  {} resident", extent.resident);
 ///     }
 ///     if let Some(why) = extent.why {
-///         println!("  {} requested: {why}\n  next: {}", extent.asked.size, why.next());
+///         println!("  {} requested: {why}\n  next: {}", extent.requested.size, why.next());
 ///     }
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -59,10 +59,10 @@ impl fmt::Display for Extent {
 /// Reason why memory is not on the first rung of its ladder.
 ///
 /// ```
-/// use hugeleaf::{Pages, Why};
+/// use hugeleaf::{Pages, FallbackReason};
 ///
 /// // An extent, or a MemoryError::Short, has such a reason.
-/// let why = Why::PoolShort {
+/// let why = FallbackReason::PoolShort {
 ///     size: "2M".parse()?,
 ///     wanted: Pages(12),
 ///     got: Pages(7),

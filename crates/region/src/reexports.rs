@@ -54,7 +54,7 @@ pub use hugeleaf_units::PageKind;
 /// // A hash table of 5 MB, rounded up to whole pages.
 /// let pages = page.pages_for(Bytes(5_000_000));
 /// assert_eq!(pages, Pages(3));
-/// assert_eq!(pages.of(page), Bytes::from_mib(6));
+/// assert_eq!(pages.in_bytes(page), Bytes::from_mib(6));
 /// assert!(page.divides(page.bytes().get()));
 /// # Ok::<(), hugeleaf::ParseError>(())
 /// ```
@@ -66,8 +66,8 @@ pub use hugeleaf_units::PageSize;
 ///
 /// let page: PageSize = "2M".parse()?;
 /// let (wanted, got) = (Pages(12), Pages(7));
-/// println!("{} pages of {page} are missing: {}", wanted - got, (wanted - got).of(page));
-/// # assert_eq!((wanted - got).of(page), Bytes::from_mib(10));
+/// println!("{} pages of {page} are missing: {}", wanted - got, (wanted - got).in_bytes(page));
+/// # assert_eq!((wanted - got).in_bytes(page), Bytes::from_mib(10));
 /// # Ok::<(), hugeleaf::ParseError>(())
 /// ```
 pub use hugeleaf_units::Pages;
@@ -100,7 +100,7 @@ pub use hugeleaf_units::Range;
 /// use hugeleaf::{Ladder, PageKind, Rung};
 ///
 /// let rung = Rung { size: "2M".parse()?, kind: Some(PageKind::Thp) };
-/// let ladder = Ladder::of(vec![rung], false);
+/// let ladder = Ladder::new(vec![rung], false);
 /// assert_eq!(ladder.to_string(), "thp:2M");
 /// # Ok::<(), hugeleaf::ParseError>(())
 /// ```

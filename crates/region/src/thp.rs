@@ -76,7 +76,7 @@ pub(crate) fn advise(space: &Space, part: Range, step: LadderStep) -> Result<(),
 }
 
 /// Collapses the base-page blocks of `part` one by one, and returns the reason for those that fail.
-/// The reason is [`Why::ThpOff`] if the kernel refuses such memory altogether.
+/// The reason is [`FallbackReason::ThpOff`] if the kernel refuses such memory altogether.
 pub(crate) fn collapse(
     space: &Space,
     part: Range,

@@ -10,7 +10,7 @@
 //!
 //! This crate is pure: it must not read, write or measure, and shows only the content of its models.
 //!
-//! Main types: [`page::Page`], [`page::View`]; one module a command.
+//! Main types: [`page::Page`], [`page::TextOptions`]; one module a command.
 
 // The crate is not published, so self-explanatory names need no comments.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

@@ -5,12 +5,12 @@
 //! typed [`Cell`] until a renderer writes it. Widths, colours, limits and escaping are each in one place.
 //!
 //! ```
-//! use hugeleaf_report::page::{Page, Table, View};
+//! use hugeleaf_report::page::{Page, Table, TextOptions};
 //! use hugeleaf_units::Bytes;
 //! let held = [("redis", Bytes(4 << 30)), ("sh", Bytes(900 << 10))];
 //! let mut page = Page::default();
-//! page.add(Table::of(&held).left("NAME", |h| h.0).right("HELD", |h| h.1));
-//! assert_eq!(page.text(View::plain(80)), "NAME   HELD\nredis    4G\nsh     900K\n");
+//! page.add(Table::new(&held).left("NAME", |h| h.0).right("HELD", |h| h.1));
+//! assert_eq!(page.text(TextOptions::plain(80)), "NAME   HELD\nredis    4G\nsh     900K\n");
 //! ```
 
 mod cell;

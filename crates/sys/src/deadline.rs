@@ -200,7 +200,7 @@ mod tests {
     /// A single test in a process of its own, because the counter is global.
     #[test]
     fn calls_that_do_not_end_are_left_behind_and_bounded() {
-        let test = "question::tests::calls_that_do_not_end_are_left_behind_and_bounded";
+        let test = "deadline::tests::calls_that_do_not_end_are_left_behind_and_bounded";
         if !hugeleaf_testkit::in_own_process(test) {
             return;
         }

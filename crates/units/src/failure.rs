@@ -10,7 +10,7 @@ use std::fmt;
 /// ```
 /// let failure = hugeleaf_units::Failure::new("pool of 2M: 12 of 20 pages free", "hugeleaf plan");
 /// assert_eq!(failure.to_string(), "pool of 2M: 12 of 20 pages free");
-/// assert_eq!(failure.next, "hugeleaf plan");
+/// assert_eq!(failure.remedy, "hugeleaf plan");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
