@@ -9,7 +9,7 @@
 //! use hugeleaf_units::Bytes;
 //! let held = [("redis", Bytes(4 << 30)), ("sh", Bytes(900 << 10))];
 //! let mut page = Page::default();
-//! page.add(Table::new(&held).left("NAME", |h| h.0).right("HELD", |h| h.1));
+//! page.add(Table::from_items(&held).left("NAME", |h| h.0).right("HELD", |h| h.1));
 //! assert_eq!(page.text(TextOptions::plain(80)), "NAME   HELD\nredis    4G\nsh     900K\n");
 //! ```
 
