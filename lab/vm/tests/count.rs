@@ -95,11 +95,12 @@ fn sums_have_what_was_not_run() {
         (status, last(&said)),
         (Some(7), "5 passed, 2 failed, 4 ignored".to_owned())
     );
+    let not_reached = "not reached: the steps of make test-all\n";
     assert_eq!(
         ci_run("nothing\n", 0),
         (
             Some(1),
-            "nothing\n\n== closing lines\nno test was run\n".to_owned()
+            format!("nothing\n{not_reached}\n== closing lines\n{not_reached}no test was run\n")
         )
     );
 }
