@@ -74,7 +74,6 @@ fn value(result: &Value, arm: &str, (load, phase): (&str, Option<&str>), what: &
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one run")]
 fn two_servers_share_their_memory_and_each_phase_has_its_figures() {
     let below = tempfile::tempdir().unwrap();
     let args = [
