@@ -2,7 +2,7 @@
 //!
 //! [`kits`] holds the workloads; [`experiments`] measures them on pages of each size. The program `hugeleaf-lab`
 //! ([`run`]) prints, draws and stores results as `hugeleaf bench` does. [`simulate`] plays `hugeleaf prove` on recorded
-//! noise; [`years`] plays the guard's tests.
+//! noise; [`long_run`] plays the guard's tests.
 
 mod cmd;
 pub mod experiments;

@@ -3,7 +3,7 @@
 //! A recording is the rate of a load, sampled at fixed intervals while nothing was changed. An
 //! experiment on it follows the engine on a server: a block of consecutive samples from a random
 //! start, pairs in the engine's own balanced [`Orders`], and time lost at every change of page size.
-//! It uses the same [`Rule`], the same [`weigh`] and the same [`stats::judge`]. Samples on huge
+//! It uses the same [`StoppingRule`], the same effective sample and the same [`stats::judge`]. Samples on huge
 //! pages are multiplied by the injected effect. The true effect is therefore known, and the
 //! experiment's verdicts are counted against it.
 //!

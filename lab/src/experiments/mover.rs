@@ -2,7 +2,7 @@
 //!
 //! The devices are made and filled once, and the data space of each arm is taken once. Then, round by round, all
 //! arms run for a while each, in a new random order. After each run the written blocks are read back and checked. An
-//! arm is a way to hand buffers to devices ([`Mode`]) on a data space ([`IoPages`]). The baseline is scattered base
+//! arm is a way to hand buffers to devices ([`IoMode`]) on a data space ([`IoPages`]). The baseline is scattered base
 //! pages in the same mode, the state of the buffers of a server that has run for long.
 //!
 //! Locking parts of memory splits its transparent huge pages. That mode therefore has data spaces of its own, and

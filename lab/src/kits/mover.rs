@@ -3,11 +3,11 @@
 //! is checked from end to end, so a wrong byte ends the run.
 //!
 //! Runs differ in the pages of the data space ([`IoPages`]) and in the way buffers are handed to
-//! devices ([`Mode`]). The data space is taken once ([`IoMemory::take`]) and used by many runs
+//! devices ([`IoMode`]). The data space is taken once ([`IoMemory::take`]) and used by many runs
 //! ([`run`]), so that arms can take turns.
 //!
 //! The kit does not compare or judge. Existing devices and files are written to only if the caller
-//! requests it ([`Place`]).
+//! requests it ([`AreaLocation`]).
 
 mod area;
 mod block;

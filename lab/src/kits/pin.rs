@@ -66,7 +66,7 @@ pub struct PinLoad<'a> {
     pub threads: usize,
     pub block: Bytes,
     pub time: Duration,
-    /// Area that [`Method::Direct`] reads.
+    /// Area that [`PinMethod::Direct`] reads.
     pub source: Option<&'a Area>,
 }
 

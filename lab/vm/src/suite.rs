@@ -150,7 +150,7 @@ impl Environment {
     /// Runs a host's tests.
     ///
     /// # Errors
-    /// If something is missing. A guest that did not run to its end is not an error here; [`Ended`]
+    /// If something is missing. A guest that did not run to its end is not an error here; [`GuestExit`]
     /// then says how it ended.
     pub fn tests(
         &self,

@@ -57,7 +57,7 @@ pub struct Latency {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DriverResult {
     pub seconds: f64,
-    /// Latencies by kind, in the order of [`Kind::ALL`].
+    /// Latencies by kind, in the order of [`TransactionKind::ALL`].
     pub kinds: [Latency; 5],
     pub counters: DatabaseCounters,
     /// Number of transactions during which `counters` were counted, including those in progress at
@@ -154,7 +154,7 @@ struct Tally {
 /// Runs the load. `onlooker` is told when counting begins and ends.
 ///
 /// # Errors
-/// The first error of any connection; [`TpccError::Nothing`]; [`TpccError::Stopped`]. There is no
+/// The first error of any connection; [`TpccError::NoOrders`]; [`TpccError::Stopped`]. There is no
 /// result then.
 pub fn drive(
     store: &dyn Store,

@@ -70,7 +70,7 @@ pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Disk
 /// if `may_fill` is set, a partly filled one is completed, and one with other data is refused.
 ///
 /// # Errors
-/// [`TpccError::Other`], [`TpccError::Empty`], [`TpccError::PartlyFilled`], [`TpccError::NoRoom`],
+/// [`TpccError::OtherOrigin`], [`TpccError::Empty`], [`TpccError::PartlyFilled`], [`TpccError::NoRoom`],
 /// [`TpccError::Stopped`]; those of the database.
 pub fn load(
     store: &dyn Store,

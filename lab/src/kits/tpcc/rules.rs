@@ -45,7 +45,7 @@ impl TransactionKind {
         }
     }
 
-    /// Returns its index in [`Kind::ALL`].
+    /// Returns its index in [`TransactionKind::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }

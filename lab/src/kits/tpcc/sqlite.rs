@@ -78,7 +78,7 @@ impl SqliteStore {
     /// Removes all databases of this kit in the folder, and nothing else.
     ///
     /// # Errors
-    /// [`TpccError::Foreign`] if a file with such a name is not of this kit; [`TpccError::File`].
+    /// [`TpccError::ForeignData`] if a file with such a name is not of this kit; [`TpccError::File`].
     pub fn remove(&self) -> Result<(), TpccError> {
         for (shard, path) in (0..).zip(self.files()) {
             self.loader(shard)?.origin()?;

@@ -189,7 +189,7 @@ pub trait Loader {
     /// Returns the origin of the data, even if filling is incomplete; `None` for an empty database.
     ///
     /// # Errors
-    /// [`TpccError::Foreign`] if there is other data; those of the database.
+    /// [`TpccError::ForeignData`] if there is other data; those of the database.
     fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
         let (place, kind) = self.place();
         let foreign = |what: String| Err(TpccError::ForeignData { place, what });
