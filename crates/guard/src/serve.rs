@@ -246,14 +246,7 @@ fn serve_until(
 ) {
     // The standard library's backlog is so short that a flood would make the kernel drop other connections.
     let _ = rustix::net::listen(listener.fd(), BACKLOG);
-    let mut serving = Serving {
-        listener,
-        hosts: listener.hosts(),
-        answer,
-        connections: VecDeque::new(),
-        kept: Vec::new(),
-        budget: Budget::new(),
-    };
+    let mut serving = Serving::new(listener, answer);
     while !stop.load(Ordering::Relaxed) {
         serving.once();
         let wait = serving.budget.spend();
@@ -274,7 +267,18 @@ fn pause(time: Duration) {
     let _ = poll(&mut [], Some(&timeout(time)));
 }
 
-impl Serving<'_> {
+impl<'a> Serving<'a> {
+    fn new(listener: &'a Listener, answer: &'a dyn Fn(HttpRequest<'_>) -> Response) -> Self {
+        Serving {
+            listener,
+            hosts: listener.hosts(),
+            answer,
+            connections: VecDeque::new(),
+            kept: Vec::new(),
+            budget: Budget::new(),
+        }
+    }
+
     fn once(&mut self) {
         let (comes, ready) = self.wait();
         for (at, is_ready) in ready.into_iter().enumerate() {
@@ -330,15 +334,20 @@ impl Serving<'_> {
         }
     }
 
-    /// Closes the oldest slow reader, or the oldest connection without a request, if there are too many.
+    /// Closes the oldest slow reader if there are too many; else, if there are too many connections, the oldest that has
+    /// its answer, or if there is none the oldest without a request.
     fn make_room(&mut self) {
         let is_slow = |c: &HttpConnection| c.response.is_some() && !c.drains;
+        let oldest = |is: &dyn Fn(&HttpConnection) -> bool| self.connections.iter().position(is);
         let slow = self.connections.iter().filter(|c| is_slow(c)).count();
-        let has_no_need = |c: &HttpConnection| match slow >= SLOW_READERS {
-            true => is_slow(c),
-            false => self.connections.len() >= CONNECTIONS && (c.response.is_none() || c.drains),
+        let closed = if slow >= SLOW_READERS {
+            oldest(&is_slow)
+        } else if self.connections.len() >= CONNECTIONS {
+            oldest(&|c| c.drains).or_else(|| oldest(&|c| c.response.is_none()))
+        } else {
+            None
         };
-        if let Some(at) = self.connections.iter().position(has_no_need) {
+        if let Some(at) = closed {
             self.connections.remove(at);
         }
     }

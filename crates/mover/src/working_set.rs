@@ -209,6 +209,7 @@ fn entries(root: &Root, pid: Pid, file: &str) -> Result<Vec<SmapsEntry>, String>
 mod tests {
     use super::*;
     use hugeleaf_sys::{Kernel, effective_uid, own_pid};
+    use hugeleaf_testkit::Repeating;
 
     /// A watch that is never stopped.
     fn whole(time: Duration, held: Duration) -> WatchOptions<'static> {
@@ -228,7 +229,6 @@ mod tests {
         }
         let (kernel, root) = (Kernel::new(), Root::live());
         let mut memory = vec![1u8; 64 << 20];
-        let stop = std::sync::atomic::AtomicBool::new(false);
         // Other tests of this process hold more memory than a scan may walk by default.
         let ask = |time| {
             let time = whole(time, Duration::MAX);
@@ -238,19 +238,12 @@ mod tests {
         // Other tests of this process touch memory too, sometimes more than this one.
         let seen = (0..20).find(|_| {
             let idle = ask(Duration::from_millis(300));
-            stop.store(false, std::sync::atomic::Ordering::Relaxed);
             let busy = std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                        memory
-                            .iter_mut()
-                            .step_by(4096)
-                            .for_each(|byte| *byte = byte.wrapping_add(1));
-                    }
+                let _toucher = Repeating::start(scope, || {
+                    let bytes = memory.iter_mut().step_by(4096);
+                    bytes.for_each(|byte| *byte = byte.wrapping_add(1));
                 });
-                let busy = ask(Duration::from_millis(300));
-                stop.store(true, std::sync::atomic::Ordering::Relaxed);
-                busy
+                ask(Duration::from_millis(300))
             });
             busy - idle > (64 << 20) as f64
         });

@@ -587,6 +587,8 @@ impl Managed for ManagedShare {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
+    use hugeleaf_testkit::Repeating;
+
     use super::*;
     use crate::cache::Cache;
     use crate::store::{Origin, PageStore, PagesOf};
@@ -645,7 +647,6 @@ mod tests {
         let rounds = if cfg!(miri) { 120 } else { 20_000 };
         let store = store();
         let share = store.share_of(0, None, SHAPE).unwrap();
-        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..2)
                 .map(|_| {
@@ -656,20 +657,16 @@ mod tests {
                     })
                 })
                 .collect();
-            let is_over = &is_over;
-            scope.spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    let mut held = share.lock();
-                    let least = held.inner().least_requested_chunks().first().copied();
-                    least.into_iter().for_each(|at| held.empty(at));
-                    drop(held);
-                    std::thread::yield_now();
-                }
+            let _taker = Repeating::start(scope, || {
+                let mut held = share.lock();
+                let least = held.inner().least_requested_chunks().first().copied();
+                least.into_iter().for_each(|at| held.empty(at));
+                drop(held);
+                std::thread::yield_now();
             });
             workers
                 .into_iter()
                 .for_each(|worker| worker.join().unwrap());
-            is_over.store(true, Ordering::Relaxed);
         });
         let view = share.view();
         assert_eq!((view.connections, view.used), (0, 0), "{view:?}");

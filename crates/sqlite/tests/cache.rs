@@ -1,13 +1,12 @@
 //! The cache in one process: reads return what was written, memory goes to demand, and the target is never exceeded.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::support::{fill, integrity, read, share, text_of};
 use hugeleaf::Bytes;
 use hugeleaf_sqlite::{Api, InstallError, Installed, Options};
-use hugeleaf_testkit::until;
+use hugeleaf_testkit::{Repeating, until};
 use rusqlite::Connection;
 
 /// Target for all tests of this file: less than one of their databases.
@@ -26,7 +25,6 @@ fn what_is_written_is_read_while_memory_moves() {
     let _alone = alone();
     let cache = cache();
     let folder = tempfile::tempdir().unwrap();
-    let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4)
             .map(|worker| {
@@ -35,21 +33,16 @@ fn what_is_written_is_read_while_memory_moves() {
                 scope.spawn(move || work(&file, worker))
             })
             .collect();
-        scope.spawn(|| {
-            let mut random = fastrand::Rng::with_seed(7);
-            while !end.load(Ordering::Relaxed) {
-                let target = Bytes::from_mib(random.u64(12..=32));
-                cache.set_target(target).unwrap().unwrap();
-                hugeleaf_testkit::pause(
-                    Duration::from_millis(30),
-                    "the rate at which the target changes",
-                );
-            }
+        let mut random = fastrand::Rng::with_seed(7);
+        let _resizer = Repeating::start(scope, move || {
+            let target = Bytes::from_mib(random.u64(12..=32));
+            cache.set_target(target).unwrap().unwrap();
+            let rate = Duration::from_millis(30);
+            hugeleaf_testkit::pause(rate, "the rate at which the target changes");
         });
         for worker in workers {
             worker.join().unwrap();
         }
-        end.store(true, Ordering::Relaxed);
     });
     cache.set_target(Bytes::from_mib(32)).unwrap().unwrap();
     for file in 0..3 {

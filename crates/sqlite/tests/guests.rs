@@ -1,12 +1,12 @@
 //! The cache in programs with typical behaviour: they fork with open connections, end while SQLite is in use, filter
 //! their own system calls, set SQLite's options, and open a hundred connections. The cache never makes them fail.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::support::{fill, integrity, read, share};
 use hugeleaf::Bytes;
 use hugeleaf_sqlite::Api;
-use hugeleaf_testkit::until;
+use hugeleaf_testkit::{Repeating, until};
 use libsqlite3_sys as sqlite;
 use rusqlite::Connection;
 
@@ -57,14 +57,9 @@ fn children_with_inherited_connections_end() {
         .map(|n| fill(&folder.path().join(format!("inherited-{n}")), 4000))
         .collect();
     let mut random = fastrand::Rng::with_seed(1);
-    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Holds every lock of the cache nearly all the time; the manager does so now and then.
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                cache.shares();
-            }
-        });
+        let _holder = Repeating::start(scope, || drop(cache.shares()));
         for round in 0..forks {
             let busy = &open[round / 20 % 3];
             read(busy, (0..20).map(|_| random.i64(0..4000)));
@@ -86,7 +81,6 @@ fn children_with_inherited_connections_end() {
             });
             ended(child);
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     for connection in &open {
         assert_eq!(integrity(connection), "ok");

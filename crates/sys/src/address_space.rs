@@ -465,6 +465,7 @@ mod tests {
     use super::*;
     use crate::Kernel;
     use crate::fault_hook::Gate;
+    use hugeleaf_testkit::Repeating;
     use std::sync::Arc;
 
     fn base() -> PageSize {
@@ -554,24 +555,19 @@ mod tests {
         let space = memory
             .reserve_addresses(length, "1G".parse().unwrap())
             .unwrap();
-        let (range, done) = (space.range(), AtomicBool::new(false));
+        let (range, mut taken) = (space.range(), None);
         std::thread::scope(|scope| {
-            let others = scope.spawn(|| {
-                let mut taken = None;
-                while !done.load(Ordering::Relaxed) {
-                    let at = mmap(0, length, NO_ACCESS, NOTHING, -1, 0).unwrap();
-                    let got = Range::new(at, at + length.get()).unwrap();
-                    taken = taken.or(got.intersect(range));
-                    munmap(got);
-                }
-                taken
+            let _other = Repeating::start(scope, || {
+                let at = mmap(0, length, NO_ACCESS, NOTHING, -1, 0).unwrap();
+                let got = Range::new(at, at + length.get()).unwrap();
+                taken = taken.or(got.intersect(range));
+                munmap(got);
             });
             let tries = (0..1000).map(|_| space.map_file(range, &file, 0, Reserve::All));
             let errors: Vec<Errno> = tries.filter_map(|done| Some(done.err()?.errno)).collect();
-            done.store(true, Ordering::Relaxed);
-            assert_eq!(others.join().unwrap(), None, "of {range}");
             assert_eq!(errors, [Errno::NOMEM; 1000]);
         });
+        assert_eq!(taken, None, "of {range}");
     }
 
     #[test]

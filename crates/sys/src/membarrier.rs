@@ -59,28 +59,27 @@ fn call(command: libc::c_int) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::sync::atomic::AtomicU32;
+
+    use hugeleaf_testkit::Repeating;
 
     use super::*;
 
     /// Dekker's test: each side stores, then loads the other's value. Without a barrier, both may miss the other's store.
     fn never_both_blind(barrier: Barrier) {
         let (often, rarely) = (AtomicU32::new(0), AtomicU32::new(0));
-        let (round, end) = (AtomicU32::new(0), AtomicBool::new(false));
-        let seen = AtomicU32::new(0);
+        let (round, seen) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !end.load(Ordering::Acquire) {
-                    let now = round.load(Ordering::Acquire);
-                    if now == 0 {
-                        std::hint::spin_loop();
-                        continue;
-                    }
-                    often.store(now, Ordering::Relaxed);
-                    barrier.light();
-                    seen.store(rarely.load(Ordering::Relaxed), Ordering::Relaxed);
-                    round.store(0, Ordering::Release);
+            let _other = Repeating::start(scope, || {
+                let now = round.load(Ordering::Acquire);
+                if now == 0 {
+                    std::hint::spin_loop();
+                    return;
                 }
+                often.store(now, Ordering::Relaxed);
+                barrier.light();
+                seen.store(rarely.load(Ordering::Relaxed), Ordering::Relaxed);
+                round.store(0, Ordering::Release);
             });
             for now in 1..2000 {
                 round.store(now, Ordering::Release);
@@ -93,7 +92,6 @@ mod tests {
                 let other = seen.load(Ordering::Relaxed);
                 assert!(saw == now || other == now, "round {now}: {saw} {other}");
             }
-            end.store(true, Ordering::Release);
         });
     }
 

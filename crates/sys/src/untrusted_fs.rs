@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-    const NOBODY: u32 = 65534;
+    use hugeleaf_testkit::{NOBODY, Repeating};
     const SOME: Bytes = Bytes(1 << 20);
 
     fn inside(folder: &Path) -> [ConfinedFolder; 2] {
@@ -519,18 +519,12 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         std::fs::write(at("one"), "text").unwrap();
         fifo(&at("two"));
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        let order = std::sync::atomic::Ordering::Relaxed;
         let (mut texts, mut fifos) = (0, 0);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(order) {
-                    let exchange = rustix::fs::RenameFlags::EXCHANGE;
-                    rustix::fs::renameat_with(CWD, at("one"), CWD, at("two"), exchange).unwrap();
-                }
+            let _exchanger = Repeating::start(scope, || {
+                let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(CWD, at("one"), CWD, at("two"), exchange).unwrap();
             });
-            // Also ends the other thread if an assertion below fails.
-            let _ended = Ended(&stop);
             let [inside, by_steps] = inside(dir.path());
             while texts < 20 || fifos < 20 {
                 for way in [&inside, &by_steps] {
@@ -547,15 +541,6 @@ mod tests {
                 }
             }
         });
-    }
-
-    /// Sets a flag when it is dropped.
-    struct Ended<'a>(&'a std::sync::atomic::AtomicBool);
-
-    impl Drop for Ended<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod mariadb;
 pub mod postgresql;
 pub mod process;
 pub mod redis_server;
+mod repeating;
 pub mod server;
 #[cfg(feature = "terminal")]
 pub mod terminal;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 
 pub use dead_files::DeadFiles;
 pub use process::{ChildGuard, CommandOutput, NOBODY, apart_from_processes, in_own_process};
+pub use repeating::Repeating;
 pub use wait::{PATIENCE, eventually, pause, until, until_at_most};
 
 /// Returns true if the long forms of the tests run: `make test-all` sets `HUGELEAF_TEST_ALL=1`.

@@ -1,4 +1,5 @@
 use super::*;
+use hugeleaf_testkit::Repeating;
 use proptest::prelude::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -204,34 +205,56 @@ fn all_who_have_asked_are_answered() {
     }
 }
 
+/// A client may be held up between connecting and its request: those that have their answers are closed first.
+#[test]
+fn who_is_about_to_ask_is_closed_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = Listener::Unix(UnixListener::bind(folder.path().join("socket")).unwrap());
+    let connection = |drains: bool| HttpConnection {
+        socket: UnixStream::pair().unwrap().0.into(),
+        trusted: false,
+        until: Instant::now() + PATIENCE,
+        request: Vec::new(),
+        response: drains.then(|| (Rc::from([]), 0)),
+        drains,
+    };
+    let mut serving = Serving::new(&listener, &answer);
+    for has_answer in std::iter::once(false).chain([true; CONNECTIONS * 2]) {
+        serving.make_room();
+        serving.connections.push_back(connection(has_answer));
+        assert!(!serving.connections[0].drains);
+    }
+    assert_eq!(serving.connections.len(), CONNECTIONS);
+    // Where nobody has an answer, the oldest goes.
+    serving.connections = (0..CONNECTIONS).map(|_| connection(false)).collect();
+    serving.connections[0].request = b"GET /".to_vec();
+    serving.make_room();
+    assert!(serving.connections[0].request.is_empty());
+}
+
 /// A reader gets each answer while two others send requests as fast as they can and read nothing.
 #[test]
 fn a_flood_locks_nobody_out() {
     let server = Running::new();
-    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for n in 0..2 {
-            let (over, address) = (&over, server.address);
-            scope.spawn(move || {
-                let mut open = VecDeque::new();
-                while !over.load(Ordering::Relaxed) {
-                    let Ok(mut stream) = TcpStream::connect(address) else {
-                        continue;
-                    };
-                    let path = if n % 2 == 0 { "large" } else { "small" };
-                    let _ = write!(stream, "GET /{path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
-                    open.push_back(stream);
-                    if open.len() > 50 {
-                        open.pop_front();
-                    }
+        let flood = |path| {
+            let (mut open, address) = (VecDeque::new(), server.address);
+            Repeating::start(scope, move || {
+                let Ok(mut stream) = TcpStream::connect(address) else {
+                    return;
+                };
+                let _ = write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+                open.push_back(stream);
+                if open.len() > 50 {
+                    open.pop_front();
                 }
-            });
-        }
+            })
+        };
+        let _floods = ["/large", "/small"].map(flood);
         for n in 0..20 {
             let said = server.get(&format!("/{n}"));
             assert!(said.ends_with(&format!("GET /{n} ")), "{n}: {said}");
         }
-        over.store(true, Ordering::Relaxed);
     });
 }
 
