@@ -433,8 +433,8 @@ pub struct Lock {
     pub kind: LockKind,
     /// The name of a static lock.
     pub name: Option<String>,
-    /// Index in [`Trace::symbols`]: the function with the longest total wait, the first frame
-    /// outside the lock's own code.
+    /// Index in [`Trace::symbols`]: the function with the longest total wait of those known, the first
+    /// frame outside the lock's own code. `None` if no caller is known.
     pub taken_by: Option<u32>,
     pub totals: LockTotals,
     /// Waits that ended without the lock (a signal, a timeout). They count in `totals`.

@@ -361,7 +361,8 @@ fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, LockKind) {
         *functions.entry(caller.function).or_default() += caller.totals.waited_nanos;
         *kinds.entry(caller.kind).or_default() += caller.totals.waited_nanos;
     }
-    let function = functions.into_iter().max_by_key(|(f, nanos)| (*nanos, *f));
+    // Waits whose caller is unknown name no lock, however long they were.
+    let function = (functions.into_iter()).max_by_key(|(f, nanos)| (f.is_some(), *nanos, *f));
     let kind = kinds.into_iter().max_by_key(|(k, nanos)| (*nanos, *k));
     (
         function.and_then(|(function, _)| function),
@@ -443,6 +444,10 @@ mod tests {
             caller(Some(2), LockKind::RwSemWrite, 40),
         ];
         assert_eq!(longest_taker(&callers), (Some(2), LockKind::RwSemWrite));
+        let unknown = [callers.as_slice(), &[caller(None, LockKind::Other, 10)]].concat();
+        assert_eq!(longest_taker(&unknown), (Some(2), LockKind::RwSemWrite));
+        let mostly_unknown = [caller(None, LockKind::RwSemRead, 90), callers[0]];
+        assert_eq!(longest_taker(&mostly_unknown).0, Some(1));
         assert_eq!(longest_taker(&[]), (None, LockKind::Other));
     }
 
