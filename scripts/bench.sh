@@ -130,7 +130,7 @@ if [ ${#smoke[@]} -eq 0 ] && [ -w "$reporting" ]; then
     "$target/examples/hold" - "$much" 0 </dev/null >/dev/null
 fi
 
-# What drives each workload of the lab while it is measured, as its command line begins to say it, and which program is asked about.
+# The driver of each workload of the lab while it is measured, as its command line begins, and the program that is asked about.
 driver_of() { # PROGRAM
     case $1 in
     compile) echo "g\\+\\+ -O2 -o /.*/large|cc1plus" ;;
@@ -150,7 +150,7 @@ driver_of() { # PROGRAM
     esac
 }
 
-# What a workload has to do more of, so that it is still at it when it was watched.
+# The count that a workload needs more of, so that it still runs when it was watched.
 longer() { # PROGRAM
     case $1 in
     node) echo "--set rows=1800000" ;;
@@ -225,7 +225,7 @@ for name in $names; do
         ;;
     latency | shared | servers | region | top | guard-cost) must_reach "$name" ;;
     run-coverage | run-always)
-        # Whole programs under run, and what else there is: their coverage, and how fast they are.
+        # Coverage and speed of whole programs under run and its alternatives.
         # shellcheck disable=SC2206 # words without spaces
         programs=(${LAB:-compile jvm pgbench python redis sqlite})
         setting=madvise small=()
@@ -356,7 +356,7 @@ for name in $names; do
         fi
         ;;
     predict)
-        # What predict says of each program of the lab on base pages; what was proven is in the results of `lab`.
+        # The prediction for each program of the lab on base pages; proven gains are in the results of `lab`.
         # shellcheck disable=SC2206 # words without spaces
         programs=(${LAB:-compile duckdb jvm mariadb memcached nginx node orders pgbench python redis sort sqlite vectors})
         if [ ${#smoke[@]} -gt 0 ]; then

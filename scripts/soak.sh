@@ -17,7 +17,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 scripts/lab.sh build --release --package hugeleaf-vm --bin hugeleaf-vm
-# What tests say they could not run is counted as ignored.
+# Counts tests that said "not run" as ignored.
 tests() { # ARGUMENTS-OF-CARGO-TEST…
     cargo test --locked --release "$@" -- --show-output </dev/null 2>&1 |
         "${CARGO_TARGET_DIR:-target}/release/hugeleaf-vm" count | tee -a "$log"
@@ -50,7 +50,7 @@ HUGELEAF_SOAK=1 tests --package hugeleaf-cli --test cli pages_are_taken_again
 scripts/bench.sh guard-soak 2>&1 | tee -a "$log"
 # The oldest Rust that is promised.
 scripts/msrv.sh hugeleaf-cli 2>&1 | tee -a "$log"
-# What we depend on, and what is known of it by now.
+# The dependencies, and the advisories known by now.
 scripts/deny.sh 2>&1 | tee -a "$log"
 # What is given away, compiled quickly: each package installed and used in a clean root.
 PROFILE=guest make dist 2>&1 | tee -a "$log"

@@ -11,7 +11,7 @@
 # DJANGO_TESTS the applications of Django's tests, SQLALCHEMY_TESTS the folders and files of SQLAlchemy's.
 # In FOLDER: one line a test, its name and what it came to, in NAME.bare and NAME.run; and the suites' own output.
 # A test that differs is run twice more on both sides, alone; what differs in all of them fails this script.
-# What FOLDER has of a side already is not run again. A suite takes 5 to 30 minutes a side. Nothing of the host is changed but, for libhugetlbfs, a pool that is put back.
+# A side that FOLDER already has is not run again. A suite takes 5 to 30 minutes a side. Nothing of the host is changed but, for libhugetlbfs, a pool that is put back.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -101,7 +101,7 @@ runpy.run_path("run_tests.py", run_name="__main__")'
     sed -nE 's/^(.+) \([0-9]+[KMG]: *64\):\s*(\S.*)$/\1\x01\2/p' "$log" | tr ' \t' '__' | tr '\001' ' ' | awk '{ n[$1]++; print $1 "#" n[$1], $2 }'
 }
 
-# What pip brings for the suite sqlite: an environment, and the sources of what it tests, because packages have no tests.
+# Installs an environment for the suite sqlite with pip, and the sources of the tested projects, because packages have no tests.
 brought=$(realpath -m "${CARGO_TARGET_DIR:-target}")/suites-sqlite
 bring() {
     local packages=(Django==4.2.16 SQLAlchemy==2.0.36 sqlite-utils==4.2.1) archive

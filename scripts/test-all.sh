@@ -55,8 +55,8 @@ models() {
     HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-120} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
         tests cargo test --locked --quiet --package hugeleaf-preload --test model
 }
-# Unsafe code and threads of the cache of SQLite, the policy of memory targets, and what of the library needs no memory
-# of the kernel, as an interpreter sees them. Names of threads and system calls are not in it.
+# Interprets the unsafe code and threads of the cache of SQLite, the policy of memory targets, and the parts of the library
+# that need no memory of the kernel. Miri knows neither names of threads nor all system calls.
 miri() {
     if ! cargo +nightly miri --version >/dev/null 2>&1; then
         echo "not run: miri: rustup component add miri rust-src --toolchain nightly"

@@ -1,4 +1,4 @@
-//! A connection over TCP or a Unix socket. Every transfer belongs to a [`Question`] ([`Exchange`]), with one deadline and
+//! A connection over TCP or a Unix socket. Every transfer belongs to a [`Deadline`] ([`Exchange`]), with one deadline and
 //! one length limit for everything that a server sends in answer.
 
 use std::io::{Error, ErrorKind};

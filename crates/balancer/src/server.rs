@@ -1,4 +1,4 @@
-//! The interface between a server and a balancer. `kinds` lists the kinds.
+//! The interface between a server and a balancer. `server_kinds` lists the kinds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub trait Server: Send {
         self.observer().observe()
     }
 
-    /// Sets its size. The change may still be in progress afterwards: `Look::busy`.
+    /// Sets its size. The change may still be in progress afterwards: [`ServerState::busy`].
     ///
     /// # Errors
     /// The server refuses. Without an answer in time ([`QueryError::timed_out`]) it may still make the change.

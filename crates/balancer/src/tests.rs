@@ -81,7 +81,7 @@ impl Sim {
     /// Returns its reported use.
     fn used(&self) -> Bytes {
         match self.manner {
-            Manner::Paged => self.size - (self.size - self.data - mib(KEPT)),
+            Manner::Paged => self.size.min(self.data + mib(KEPT)),
             _ => self.held.min(self.size),
         }
     }

@@ -131,7 +131,15 @@ const WATCHING: [(&str, &[&str]); 2] = [
     ("balance", &["--once", "--dry-run"]),
 ];
 
-/// Neither sets a limit, regardless of its components.
+/// Returns rules for a target with one Redis; `more` is added to its component.
+fn redis_rules(action: &str, address: &str, more: &str) -> String {
+    format!(
+        "schema = 1\nlisten = 'off'\n[[balance]]\nname = 't'\ntarget = '256M'\naction = '{action}'\nevery = '1s'\n\
+         [[balance.component]]\nname = 'r'\nkind = 'redis'\naddress = '{address}'\nleast = '64M'\nmost = '200M'\n{more}"
+    )
+}
+
+/// Neither a watching rule nor a dry run sets a limit, regardless of its components.
 #[test]
 fn who_watches_writes_nothing() {
     let test = "who_watches_writes_nothing";
@@ -141,11 +149,7 @@ fn who_watches_writes_nothing() {
     let redis = Redis::start();
     let place = Place::new();
     for (action, flags) in WATCHING {
-        let rules = format!(
-            "schema = 1\nlisten = 'off'\n[[balance]]\nname = 't'\ntarget = '256M'\naction = '{action}'\nevery = '1s'\n\
-             [[balance.component]]\nname = 'r'\nkind = 'redis'\naddress = '{}'\nleast = '64M'\nmost = '200M'\nset_limit = true\n",
-            redis.address()
-        );
+        let rules = redis_rules(action, &redis.address(), "set_limit = true\n");
         let config = place.write("guard.toml", &rules);
         let arguments = [&["balance", "--config", &config][..], flags].concat();
         good(&place.hugeleaf(&arguments).output().unwrap());
@@ -190,11 +194,7 @@ fn who_watches_leaves_servers_above_the_target() {
 fn a_pass_without_an_answer_is_exit_status_1() {
     let place = Place::new();
     for (action, flags) in [("balance", &["--once"][..]), WATCHING[0], WATCHING[1]] {
-        let rules = format!(
-            "schema = 1\nlisten = 'off'\n[[balance]]\nname = 't'\ntarget = '256M'\naction = '{action}'\nevery = '1s'\n\
-             [[balance.component]]\nname = 'r'\nkind = 'redis'\naddress = '{}'\nleast = '64M'\nmost = '200M'\n",
-            place.path("nobody.sock")
-        );
+        let rules = redis_rules(action, &place.path("nobody.sock"), "");
         let config = place.write("guard.toml", &rules);
         let arguments = [&["balance", "--config", &config][..], flags].concat();
         let output = place.hugeleaf(&arguments).output().unwrap();

@@ -147,3 +147,22 @@ pub fn of_arm<'a>(
     let all = result[list].as_array().into_iter().flatten();
     all.filter(|one| one["arm"] == arm).collect()
 }
+
+/// Returns a copy of a captured host with additional files.
+pub fn host_with(fixture: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(format!("fixtures/{fixture}/."))
+        .arg(dir.path())
+        .current_dir(repository())
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    for (name, text) in files {
+        let file = dir.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+    dir
+}

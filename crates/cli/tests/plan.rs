@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Output;
 
 use crate::common::{
-    files_below, good, has_pool_in_use, hugeleaf, is_root, not_run, refused, repository, run,
-    stderr, stdout,
+    files_below, good, has_pool_in_use, host_with, hugeleaf, is_root, not_run, refused, repository,
+    run, stderr, stdout,
 };
 use hugeleaf_host::demand::{Demand, Mappings, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
@@ -257,24 +257,6 @@ fn a_folder_that_is_no_captured_host_is_refused() {
     refused(&plan(&["--root", "crates", "--bytes", "1G"]), 3, &["auxv"]);
 }
 
-/// Returns a copy of a captured host with additional files.
-fn host_with(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp")
-        .args(["-r", "fixtures/x86-4k-two-nodes/."])
-        .arg(dir.path())
-        .current_dir(repository())
-        .status()
-        .unwrap();
-    assert!(copied.success());
-    for (name, text) in files {
-        let file = dir.path().join(name);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, text).unwrap();
-    }
-    dir
-}
-
 const ACCOUNTS: [(&str, &str); 2] = [
     (
         "etc/passwd",
@@ -290,7 +272,7 @@ const ACCOUNTS: [(&str, &str); 2] = [
 fn rights(user: &str, more: &[(&str, &str)]) -> Vec<(String, String)> {
     let mut files = ACCOUNTS.to_vec();
     files.extend(more);
-    let host = host_with(&files);
+    let host = host_with("x86-4k-two-nodes", &files);
     let root = host.path().to_str().unwrap();
     let flags = ["--root", root, "--bytes", "8G", "--user", user, "--json"];
     let answer: Value = serde_json::from_str(&good(&plan(&flags))).unwrap();
@@ -358,10 +340,13 @@ fn an_ordinary_user_plans_too() {
 
 #[test]
 fn files_of_earlier_plans_keep_what_they_gave_to_others() {
-    let host = host_with(&[(
-        "etc/security/limits.d/60-hugeleaf.conf",
-        "# written by hugeleaf; undone by: hugeleaf undo\ndb2 soft memlock 100\ndb2 hard memlock 100\n",
-    )]);
+    let host = host_with(
+        "x86-4k-two-nodes",
+        &[(
+            "etc/security/limits.d/60-hugeleaf.conf",
+            "# written by hugeleaf; undone by: hugeleaf undo\ndb2 soft memlock 100\ndb2 hard memlock 100\n",
+        )],
+    );
     for (name, text) in ACCOUNTS {
         std::fs::write(host.path().join(name), text).unwrap();
     }
@@ -420,7 +405,6 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
                 created_at: None,
                 in_force: &[],
                 found: &[],
-                wants: &[],
             };
             for kind in [ServiceKind::PostgreSql, ServiceKind::Other] {
                 match build_plan(&facts, &[service(kind)], &PlanOptions::default()) {

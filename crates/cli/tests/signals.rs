@@ -9,6 +9,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use hugeleaf_host::Root;
+use hugeleaf_host::process::cpu_time::cpu_usage;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{ChildGuard, good, holder, hugeleaf, wait_until};
@@ -32,13 +34,10 @@ pub fn catches(pid: u32, signal: Signal) -> bool {
     caught.is_ok_and(|caught| caught >> (signal.as_raw() - 1) & 1 == 1)
 }
 
-/// Returns the processor time of all threads of a process, also of one that has ended and was not waited for (proc_pid_stat(5)).
+/// Returns the processor time of all threads of a process, also of one that has ended and was not waited for.
 fn processor_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let (_, fields) = stat.rsplit_once(')').unwrap();
-    let times = fields.split_whitespace().skip(11).take(2);
-    let ticks: u64 = times.map(|ticks| ticks.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    let used = cpu_usage(&Root::live(), hugeleaf_host::Pid(pid)).unwrap();
+    used.user + used.system
 }
 
 /// Sends a signal to a working command, and returns its exit status.
@@ -158,9 +157,7 @@ fn what_moves_memory_ends() {
     let place = Place::new();
     let counter = place.path("counter");
     // A call that had begun is made to its end; one of a demotion splits four huge pages.
-    let huge_page = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
-    let huge_page = std::fs::read_to_string(huge_page).unwrap();
-    let one_call = 4 * huge_page.trim().parse::<u64>().unwrap();
+    let one_call = 4 * (hugeleaf_testkit::facts::huge_page_kb().unwrap() << 10);
     for signal in BOTH {
         let mut worker = Worker::start(&place, "moved", &counter, 1.1);
         worker.tell("grow 64");

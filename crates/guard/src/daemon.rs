@@ -556,7 +556,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Records memory about to be promoted in the state. ProcessRanges that cannot be demoted is also reported in the log
+    /// Records memory about to be promoted in the state. Memory that cannot be demoted is also reported in the log
     /// and the status.
     fn intends(&mut self, intention: Intention, views: &dyn Views) {
         let decision = &intention.decision;

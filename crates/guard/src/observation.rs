@@ -34,7 +34,7 @@ pub struct ObservedTree {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Detail {
-    /// ProcessRanges on pages smaller than a huge page; memory shared by its processes counts once.
+    /// Memory on pages smaller than a huge page; memory shared by its processes counts once.
     pub small: Bytes,
     pub large: Bytes,
     pub page_tables: Bytes,
@@ -42,12 +42,12 @@ pub struct Detail {
     pub thp_disabled: bool,
     /// True if a running process forked it recently and keeps writing: a save.
     pub saving: bool,
-    /// ProcessRanges left below its cgroup's limit; `None` without a limit.
+    /// Memory left below its cgroup's limit; `None` without a limit.
     pub room: Option<Bytes>,
     pub file: Option<FileId>,
     /// Bytes of base-page memory touched per second, if sampled.
     pub touched: Option<f64>,
-    /// ProcessRanges that the guard promoted and that is still mapped; `None` if it promoted none.
+    /// Memory that the guard promoted and that is still mapped; `None` if it promoted none.
     #[serde(skip)]
     pub moved: Option<Vec<ProcessRanges>>,
     pub unreadable: Option<String>,

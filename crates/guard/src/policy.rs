@@ -146,7 +146,7 @@ pub struct Promoted {
     pub asked: Bytes,
     pub done: Bytes,
     pub grown: Bytes,
-    /// ProcessRanges that the promotion put on huge pages.
+    /// Memory that the promotion put on huge pages.
     pub memory: Vec<ProcessRanges>,
     pub fragmented: bool,
     pub short: bool,
@@ -224,7 +224,7 @@ pub fn group_of(seen: &ObservedTree) -> String {
         .unwrap_or_else(|| seen.name.clone())
 }
 
-/// Decides the work to do now. Each process tree that a rule does not skip gets a [`Standing`].
+/// Decides the work to do now. Each process tree that a rule does not skip gets a [`TreeStatus`].
 pub fn decide(
     config: &Config,
     state: &mut GuardState,
@@ -741,17 +741,18 @@ fn start(
 
 /// Returns the next session of a test: the next pairs, or a hold if the pairs would demote.
 fn session_of(prove: &Prove, proof: &Proof) -> SessionPlan {
-    let Proof::Testing(test) = proof else {
-        return SessionPlan::Pairs(PAIRS_AT_A_TIME);
+    let (unconfirmed, done) = match proof {
+        Proof::Testing(test) => (test.unconfirmed.as_ref(), test.logs.len()),
+        _ => (None, 0),
     };
-    match &test.unconfirmed {
+    match unconfirmed {
         Some(proven) => SessionPlan::Hold {
             against: proven.interval(),
             // With fewer intervals the later half of a hold has no median.
             time: prove.hold.max(prove.interval.saturating_mul(4)),
         },
         None => {
-            let left = prove.pairs.saturating_sub(test.logs.len());
+            let left = prove.pairs.saturating_sub(done);
             SessionPlan::Pairs(left.clamp(1, PAIRS_AT_A_TIME))
         }
     }
@@ -872,7 +873,7 @@ fn promoted(state: &mut GuardState, seen: &ObservedTree, came: &Promoted, now: N
     moved.at = at;
     moved.bytes += came.done;
     moved.grown += came.grown;
-    // ProcessRanges that appeared on base pages meanwhile does not count as remaining, so the next scan finds it.
+    // Memory that appeared on base pages meanwhile does not count as remaining, so the next scan finds it.
     moved.left = Some(track.closer.small - came.done);
     for memory in came
         .memory
@@ -898,7 +899,7 @@ fn promoted(state: &mut GuardState, seen: &ObservedTree, came: &Promoted, now: N
     }
 }
 
-/// Adds a session to a test. Once complete, stores the verdict of all tests and returns the follow-up work. ProcessRanges is demoted
+/// Adds a session to a test. Once complete, stores the verdict of all tests and returns the follow-up work. Memory is demoted
 /// only after a hold, because pairs of short intervals miss effects that need time.
 fn tested(
     rule: &Rule,

@@ -9,7 +9,7 @@ use hugeleaf_plan::current_state::{in_force, verify};
 use hugeleaf_plan::host::{ChangeContext, Resized, resize_pool};
 use hugeleaf_plan::verify::ReclaimablePages;
 use hugeleaf_sys::{Kernel, children_usage};
-use hugeleaf_units::{Bytes, Pages};
+use hugeleaf_units::Pages;
 use hugeleaf_verdict::reservation::{commit_bound, most_by_commit};
 
 use crate::pools::{self, PoolFinding, PoolsState, Resize, ReturnLimit};
@@ -177,11 +177,7 @@ impl<'a> PoolWatch<'a> {
 
 /// Refuses pages that would let allocations of programs fail, even if a plan has them.
 fn may_take(host: &Host, resize: &Resize) -> Result<(), String> {
-    let now: Bytes = host
-        .totals()
-        .map(|pool| pool.all().in_bytes(pool.size))
-        .sum();
-    let then = now + (resize.to - resize.from).in_bytes(resize.page);
+    let then = host.in_pools() + (resize.to - resize.from).in_bytes(resize.page);
     match most_by_commit(host).map_err(|failure| failure.to_string())? {
         Some(most) if then > most => Err(commit_bound(host)),
         _ => Ok(()),

@@ -154,7 +154,7 @@ impl PromotedMemory {
             self.memory = memory;
             self.bytes = self.bytes.min(self.mapped()).min(closer.large);
         }
-        // ProcessRanges that was freed no longer counts as remaining.
+        // Memory that was freed no longer counts as remaining.
         self.left = self.left.map(|left| left.min(closer.small));
     }
 

@@ -53,7 +53,7 @@ pub use parse::ParseError;
 // Page map types are part of the model. Crates that judge a snapshot then need no sys.
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
 pub use root::{Root, UserFiles};
-pub use system::{read_memory_facts, read_start_facts};
+pub use system::{read_memory_facts, read_start_facts, read_start_facts_within};
 pub use wants::{AcceptedValues, SettingRequirement};
 #[cfg(feature = "full")]
 pub use {

@@ -73,6 +73,13 @@ impl Host {
         self.pools.iter().filter(|pool| pool.node.is_none())
     }
 
+    /// Returns the size of all pools together.
+    pub fn in_pools(&self) -> Bytes {
+        (self.totals())
+            .map(|pool| pool.all().in_bytes(pool.size))
+            .sum()
+    }
+
     /// Returns the pool pages of a size that no running process holds.
     pub fn leftover_pages(&self, size: PageSize) -> Pages {
         let of_size = self

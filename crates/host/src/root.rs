@@ -101,8 +101,8 @@ impl Root {
         self.with_file(relative.as_ref(), File::try_clone)
     }
 
-    /// Opens a file and calls `act` on it. For files on the memory of a process, and for those that the kernel does not
-    /// make, this happens in another thread, because such a read may block forever.
+    /// Opens a file and calls `act` on it. For files on the memory of a process, and for those that belong neither to the
+    /// kernel nor to the system ([`is_of_system`]), this happens in another thread, because such a read may block forever.
     pub(crate) fn with_file<T: Send + 'static>(
         &self,
         relative: &Path,
@@ -279,7 +279,7 @@ impl UserFiles {
         path: &Path,
         act: impl FnOnce(&ConfinedFolder, &Path) -> std::io::Result<T> + Send + 'static,
     ) -> std::io::Result<T> {
-        let relative = path.strip_prefix("/").unwrap_or(path);
+        let relative = relative_to_root(path);
         if let Some(kind) = self.root.faults.get(relative) {
             return Err(Error::from(*kind));
         }
@@ -289,7 +289,7 @@ impl UserFiles {
 
     /// Returns a file, by its absolute path, of at most `most` bytes.
     pub fn read_at_most(&self, path: &Path, most: Bytes) -> Fact<String> {
-        let relative = path.strip_prefix("/").unwrap_or(path);
+        let relative = relative_to_root(path);
         let read = self.ask(path, move |inside, path| inside.read(path, most));
         self.root.fact(relative, read).map(text_of)
     }
@@ -323,7 +323,7 @@ impl UserFiles {
 
     /// Returns the sorted names in a folder. More than `most` names are an error.
     pub fn list(&self, path: &Path, most: usize) -> Fact<Vec<String>> {
-        let relative = path.strip_prefix("/").unwrap_or(path);
+        let relative = relative_to_root(path);
         let listed = self.ask(path, move |inside, path| inside.list(path, most));
         self.root.fact(relative, listed).map(sorted)
     }
@@ -350,6 +350,11 @@ pub(crate) fn answered<T: Send + 'static>(
             "skipped: the file system does not answer",
         ))
     })
+}
+
+/// Returns an absolute path as a [`Root`] takes it.
+pub(crate) fn relative_to_root(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
 }
 
 /// True if the kernel itself makes this file. Such a file is regular and never blocks.

@@ -1,7 +1,7 @@
 //! Scans a host repeatedly, for views and daemons. A scan reads one small file per process. A page-table walk is
 //! done only for processes that a caller names.
 //!
-//! `snapshot` and `process` read exact values and cost milliseconds per process. A scan here costs about 20 µs per
+//! `target` and `process` read exact values and cost milliseconds per process. A scan here costs about 20 µs per
 //! process. Processes forked from one another without an execve are one [`ForkTree`]. They share memory, and are
 //! promoted together.
 

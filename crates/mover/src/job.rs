@@ -121,15 +121,20 @@ pub(crate) fn open_all(
             Err(error) => skipped.push(Skipped { pid: *pid, error }),
         }
     }
-    if open.is_empty() {
-        let first = skipped.into_iter().next();
-        return Err(
-            first.map_or(PreconditionError::NoTarget, |skipped: Skipped| {
-                skipped.error
-            }),
-        );
-    }
+    need_any(&open, &skipped)?;
     Ok((open, skipped))
+}
+
+/// Checks that something is left to work on.
+///
+/// # Errors
+/// The first process's error, if not.
+pub(crate) fn need_any<T>(left: &[T], skipped: &[Skipped]) -> Result<(), PreconditionError> {
+    if !left.is_empty() {
+        return Ok(());
+    }
+    let first = skipped.first().map(|skipped| skipped.error.clone());
+    Err(first.unwrap_or(PreconditionError::NoTarget))
 }
 
 fn open_one(
@@ -226,7 +231,7 @@ pub(crate) struct Job<'a> {
     pub(crate) stage: Stage,
     /// Promoted memory that cannot be demoted.
     pub(crate) one_way: Option<BytesByReason>,
-    /// ProcessRanges that blocks held when they were split, if requested.
+    /// Memory that blocks held when they were split, if requested.
     pub(crate) held: Option<HeldBeforeSplit>,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! Promotion and demotion have three stages, each in a module of its own. [`blocks`] selects the blocks
 //! that may be promoted and names the reason for each other block (pure). [`pacer`] computes the pause
-//! after a call from its length (pure). `work` makes all calls in one place and reads back
+//! after a call from its length (pure). `job` makes all calls in one place and reads back
 //! their effect, because the kernel's return values are not reliable.
 //!
-//! `memory` has everything remembered about a process: its identity ([`ProcessIdentity`]), ranges that are valid only with it
+//! `process_memory` has everything remembered about a process: its identity ([`ProcessIdentity`]), ranges that are valid only with it
 //! ([`ProcessRanges`]), and what blocks held when they were split ([`HeldBeforeSplit`]). The memory is announced before the
 //! first call (`Progress::planned`), and the guard writes it to its state. There is no journal: a move
 //! changes a process, and the change ends with it.

@@ -89,7 +89,7 @@ pub struct PromoteOptions {
     pub keep_available: Option<Bytes>,
     /// Only blocks inside these ranges; `None` for all eligible blocks.
     pub only: Option<Vec<ProcessRanges>>,
-    /// ProcessRanges that blocks held when they were split. A block is promoted while it still holds as much, regardless of
+    /// Memory that blocks held when they were split. A block is promoted while it still holds as much, regardless of
     /// `min_resident`, so that it regains its former size and does not grow beyond.
     pub held: Option<HeldBeforeSplit>,
     /// Switches THP on first for a process that has disabled it for itself ([`hugeleaf_sys::Kernel::switch_thp_on`]).

@@ -228,7 +228,7 @@ pub struct ProcessOutcome {
     pub unit: Option<String>,
     #[serde(rename = "asked_bytes")]
     pub requested: Bytes,
-    /// ProcessRanges that was already on the target page size before.
+    /// Memory that was already on the target page size before.
     #[serde(rename = "already_bytes")]
     pub already: Bytes,
     #[serde(rename = "done_bytes")]
@@ -237,7 +237,7 @@ pub struct ProcessOutcome {
     pub done_by: Vec<DoneBy>,
     pub failed: Vec<BytesByReason>,
     pub left_out: Vec<BytesByReason>,
-    /// ProcessRanges that was filled up because `min_resident` was below 100%: planned, and promoted.
+    /// Memory that was filled up because `min_resident` was below 100%: planned, and promoted.
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Zero pages that splitting returned to the kernel and that were restored, either at once or by a promotion of
@@ -329,7 +329,7 @@ pub struct Progress<'a> {
     pub stage: Stage,
     /// The process being worked on; `None` before the first.
     pub pid: Option<Pid>,
-    /// ProcessRanges about to be promoted or demoted; set once, before the first call, and empty otherwise. A caller that
+    /// Memory about to be promoted or demoted; set once, before the first call, and empty otherwise. A caller that
     /// must know this after a crash has to record it before it returns.
     pub planned: &'a [ProcessRanges],
     /// Bytes processed so far over all processes, as reported by the kernel and not yet read back.
@@ -339,6 +339,6 @@ pub struct Progress<'a> {
     pub elapsed: Duration,
     /// Time of it in promotion and demotion calls, which the budget bounds.
     pub stalls: Stalls,
-    /// ProcessRanges that cannot be demoted, known before the first call; the reason with most bytes.
+    /// Memory that cannot be demoted, known before the first call; the reason with most bytes.
     pub one_way: Option<BytesByReason>,
 }

@@ -71,7 +71,7 @@ pub type ObjectId = (u32, u32, u64, bool);
 /// Location of a block: process (0 for memory that several map), address or offset, and object.
 pub(crate) type BlockLocation = (Pid, u64, ObjectId);
 
-/// ProcessRanges that each block held when it was split. A block may become huge again while it holds as much, because it then
+/// Memory that each block held when it was split. A block may become huge again while it holds as much, because it then
 /// regains its former size. Otherwise promotion would permanently refill memory that its process freed since.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldBeforeSplit(HashMap<BlockLocation, Bytes>);

@@ -131,7 +131,7 @@ fn plan_switch(
         switched.push(pid);
         true
     });
-    need_any(open, skipped)?;
+    job::need_any(open, skipped)?;
     Ok(switched)
 }
 
@@ -161,7 +161,7 @@ fn switch_on(
         work.switched_on
     });
     job.total = works.iter().map(|work| work.plan.requested()).sum();
-    need_any(works, skipped)
+    job::need_any(works, skipped)
 }
 
 #[expect(clippy::disallowed_methods, reason = "within Job::call")]
@@ -174,17 +174,6 @@ fn switch_one_on(job: &mut Job<'_>, work: &mut Work) -> Result<(), PreconditionE
         true => privilege::denied(root, pid, uid, error),
         false => PreconditionError::Sys(error),
     })
-}
-
-/// Checks that something is left to work on.
-///
-/// # Errors
-/// The first process's error, if not.
-fn need_any<T>(left: &[T], skipped: &[Skipped]) -> Result<(), PreconditionError> {
-    match (left.is_empty(), skipped.first()) {
-        (true, Some(first)) => Err(first.error.clone()),
-        _ => Ok(()),
-    }
 }
 
 /// Refuses a process that filters its system calls. The reaction of a filter to an unexpected call

@@ -168,7 +168,7 @@ fn settings(
             }
         }
     }
-    let unwanted = knobs::without_unwanted(host, plan, facts.wants);
+    let unwanted = knobs::without_unwanted(host, plan);
     for (service, index) in services.iter().zip(0..) {
         rights::rights(plan, host, service, index);
     }

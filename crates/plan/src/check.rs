@@ -169,33 +169,30 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
         };
         grows += planned - now;
     }
-    // The reserve may have been used a little since, but if half is gone, the host has changed.
-    let least = Bytes(plan.base.margin.get() / 2);
-    let needed = in_pools + (used - plan.base.moves) + least;
+    if grows.is_zero() {
+        return Vec::new();
+    }
+    let fewer = "plan fewer pages: hugeleaf plan --output FILE";
     let floor = Margin::floor(total);
-    if !grows.is_zero() && in_pools + floor > total {
+    if in_pools + floor > total {
         let what = format!(
             "pools of {in_pools} would leave less than {floor} of {total} for the rest of the \
              host, the minimum even with force"
         );
-        return vec![Failure::new(
-            what,
-            "plan fewer pages: hugeleaf plan --output FILE",
-        )];
-    }
-    if grows.is_zero() {
-        return Vec::new();
+        return vec![Failure::new(what, fewer)];
     }
     match reservation::most_by_commit_later(host) {
         Err(unknown) => return vec![unknown],
         Ok(Some(most)) if in_pools > most => {
             let bound = reservation::commit_bound(host);
             let what = format!("pools of {in_pools} would let allocations fail: {bound}");
-            let next = "plan fewer pages: hugeleaf plan --output FILE";
-            return vec![Failure::new(what, next)];
+            return vec![Failure::new(what, fewer)];
         }
         Ok(_) => {}
     }
+    // The reserve may have been used a little since, but if half is gone, the host has changed.
+    let least = Bytes(plan.base.margin.get() / 2);
+    let needed = in_pools + (used - plan.base.moves) + least;
     if plan.force.is_some() || needed <= total {
         return Vec::new();
     }

@@ -6,8 +6,6 @@ use hugeleaf_host::demand::{Demand, Service};
 use hugeleaf_host::{Host, HostIdentity};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 
-use hugeleaf_verdict::advice::SettingRequirement;
-
 use super::arithmetic::{all_pages_text, sum_pages};
 use super::model::*;
 use hugeleaf_verdict::reservation::Margin;
@@ -27,8 +25,6 @@ pub struct PlanFacts<'a> {
     pub in_force: &'a [InForce],
     /// All services found on the host, to match them with promises.
     pub found: &'a [Service],
-    /// Settings of the host that running programs want.
-    pub wants: &'a [SettingRequirement],
 }
 
 #[derive(Debug, Clone, Default)]

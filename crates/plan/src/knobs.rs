@@ -61,15 +61,11 @@ pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
 }
 
 /// Removes settings that contradict the wants of running programs. Returns a note on each.
-pub(super) fn without_unwanted(
-    host: &Host,
-    plan: &mut Plan,
-    wants: &[SettingRequirement],
-) -> Vec<String> {
+pub(super) fn without_unwanted(host: &Host, plan: &mut Plan) -> Vec<String> {
     let mut notes = Vec::new();
     plan.knobs.retain(|knob| {
         let path = knob.path.to_string_lossy();
-        let want = advice::unwanted(host, &Setting::file(&*path), &knob.now, wants);
+        let want = advice::unwanted(host, &Setting::file(&*path), &knob.now);
         notes.extend(want.map(|want| {
             let SettingRequirement { who, values, .. } = want;
             let now = &knob.now;

@@ -130,7 +130,6 @@ fn facts<'a>(host: &'a Host, identity: &'a HostIdentity) -> PlanFacts<'a> {
         created_at: Some("2026-11-21T17:20:00Z"),
         in_force: &[],
         found: &[],
-        wants: &[],
     }
 }
 

@@ -468,10 +468,7 @@ impl Engine<'_> {
                 } else {
                     ExperimentEnd::Interrupted
                 };
-                if !matches!(
-                    ending,
-                    ExperimentEnd::Interrupted | ExperimentEnd::OneBucket
-                ) {
+                if ending.allows_hold() {
                     self.holds = self.hold()?;
                 }
                 Ok(ending)
@@ -576,7 +573,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Holds both arms ([`hold::hold_both`]). `None` if no hold was requested, in an A/A, or if it was interrupted.
+    /// Holds both arms ([`sustained::hold_both`]). `None` if no hold was requested, in an A/A, or if it was interrupted.
     fn hold(&mut self) -> Result<Option<Holds>, ProveError> {
         if self.settings.hold.is_zero() || self.same.is_some() {
             return Ok(None);
@@ -1340,11 +1337,8 @@ impl Engine<'_> {
 
     /// Returns a caveat if no arm was held, so that only short intervals were compared.
     fn not_held_caveat(&self, design: Design, ending: ExperimentEnd) -> Option<String> {
-        let is_over = matches!(
-            ending,
-            ExperimentEnd::Interrupted | ExperimentEnd::OneBucket
-        );
-        let could_be_held = design == Design::RandomPairs && self.same.is_none() && !is_over;
+        let could_be_held =
+            design == Design::RandomPairs && self.same.is_none() && ending.allows_hold();
         (could_be_held && self.holds.is_none()).then(|| {
             format!(
                 "Effects that need longer than an interval of {} s were not looked for, because \

@@ -7,8 +7,8 @@
 //! [`mod@bench`] measures the costs and gains of each page size on its own memory. [`compare`] compares two
 //! results of either. [`embedded`] is the experiment of `hugeleaf try`.
 //!
-//! `stopping_rule` decides when enough was measured. `orders` draws which arm is first, `stats` makes a ratio with an interval of
-//! the pairs, `effective_sample` checks their independence, and `claim` keeps a second experiment away. `hold` measures each
+//! `stopping_rule` decides when enough was measured. `arm_order` draws which arm is first, `stats` makes a ratio with an interval of
+//! the pairs, `effective_sample` checks their independence, and `experiment_lock` keeps a second experiment away. `sustained` measures each
 //! arm for longer after the pairs. `metric` has one module per kind and one table of them, from which help,
 //! errors and documents are made.
 //!

@@ -35,6 +35,13 @@ pub enum ExperimentEnd {
     Interrupted,
 }
 
+impl ExperimentEnd {
+    /// True if the arms are held after pairs with this ending.
+    pub(crate) const fn allows_hold(self) -> bool {
+        !matches!(self, ExperimentEnd::Interrupted | ExperimentEnd::OneBucket)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
     /// [`rows::SCHEMA`].

@@ -513,7 +513,6 @@ mod tests {
         assert!((a - b).abs() <= by, "{a} is not {b}");
     }
 
-    /// Table of Student's t (NIST/SEMATECH e-Handbook 1.3.6.7.2), two-sided.
     #[test]
     fn a_difference_is_a_percentage_with_its_interval_first() {
         let all = |verdict, better, ratio| difference(verdict, better, ratio, Some(0.95));
@@ -565,6 +564,7 @@ mod tests {
         );
     }
 
+    /// Table of Student's t (NIST/SEMATECH e-Handbook 1.3.6.7.2), two-sided.
     #[test]
     fn quantiles_are_the_published_ones() {
         for (confidence, degrees, value) in [

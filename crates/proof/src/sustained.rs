@@ -1,7 +1,7 @@
 //! Effects that need longer than an interval: both arms are held after the pairs.
 //!
 //! Pairs of short intervals cancel drift of the load. They miss an effect that grows after promotion, for instance while
-//! caches fill. Therefore each arm is held for [`Settings::hold`](crate::ExperimentSettings::hold), and the later halves are
+//! caches fill. Therefore each arm is held for [`ExperimentSettings::hold`](crate::ExperimentSettings::hold), and the later halves are
 //! compared. One round that agrees with the pairs ends the holds. The effect is not settled if two of at most
 //! [`MOST_ROUNDS`] rounds contradict the pairs in the same way. A single round cannot distinguish an effect from a change
 //! of the load.

@@ -47,17 +47,16 @@ impl HostMemory {
     /// cannot be determined.
     pub(crate) fn most(ladder: &Ladder) -> Option<Bytes> {
         let root = Root::live();
-        let host = hugeleaf_host::read_start_facts(&root, &Kernel::new()).ok()?;
+        let own = hugeleaf_host::limits::read_limits(&root, "self");
+        let limit = own.memory_limit();
+        let host = hugeleaf_host::read_start_facts_within(&root, &Kernel::new(), own).ok()?;
         // Memory cgroups do not count pages of a pool.
         let is_of_pool = |rung: &Rung| {
             let is_it = |kind: PageKind| kind == PageKind::Hugetlb;
             let mut pools = host.page_sizes.iter().filter(|info| is_it(info.kind));
             rung.kind.is_none_or(is_it) && pools.any(|pool| pool.size == rung.size && pool.enabled)
         };
-        let limit = match ladder.rungs().iter().any(is_of_pool) {
-            true => None,
-            false => hugeleaf_host::limits::read_limits(&root, "self").memory_limit(),
-        };
+        let limit = limit.filter(|_| !ladder.rungs().iter().any(is_of_pool));
         [host.memory.total.get(), limit].into_iter().flatten().min()
     }
 

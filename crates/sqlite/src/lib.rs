@@ -8,7 +8,7 @@
 //!
 //! `cache` has the pages of one connection and replaces them by S3-FIFO. `chunk` cuts a granule into slots. `share` is the
 //! memory of one database, and a component of a `Manager`. A thread that takes pages from another thread's cache stops its
-//! `asymmetric_lock`; only that side pays (membarrier(2)). `names` finds the database of a cache. `loaded/` is a separate package, the
+//! `asymmetric_lock`; only that side pays (membarrier(2)). `vfs` finds the database of a cache. `loaded/` is a separate package, the
 //! library that `run --sqlite` loads (docs/internals/run.md).
 //!
 //! The program brings its SQLite and passes the addresses of its functions ([`Api`]); this crate contains none.
@@ -203,12 +203,13 @@ impl Installed {
     /// process can have.
     pub fn set_target(&self, target: Bytes) -> Option<Result<Bytes, ElasticError>> {
         let (elastic, running) = self.0.managed()?;
-        let grows = target > elastic.target() && target <= elastic.max();
-        let checked = match grows {
-            true => Elastic::check_target(target, elastic.ladder()),
-            false => Ok(()),
-        };
-        Some(checked.and_then(|()| running.set_target(target)))
+        if target > elastic.target()
+            && target <= elastic.max()
+            && let Err(error) = Elastic::check_target(target, elastic.ladder())
+        {
+            return Some(Err(error));
+        }
+        Some(running.set_target(target))
     }
 
     /// Returns the memory held and the target. For a fixed range it returns the part in use and the whole size.

@@ -373,7 +373,7 @@ mod tests {
     }
 
     /// The user nobody, who owns no files.
-    const NOBODY: u32 = 65534;
+    use hugeleaf_testkit::NOBODY;
 
     #[test]
     fn what_another_user_has_placed_is_not_written_through() {

@@ -1,8 +1,8 @@
 //! The gate of every question to a server, a command or a file.
 //! It has one deadline, and ends when this process is asked to stop.
 //!
-//! A question waits for a descriptor ([`Question::wait`]). A call that cannot be interrupted runs on a thread that can be
-//! left behind ([`Question::aside`]). `clippy.toml` forbids the calls that would wait in another way.
+//! A question waits for a descriptor ([`Deadline::wait`]). A call that cannot be interrupted runs on a thread that can be
+//! left behind ([`Deadline::run_detached`]). `clippy.toml` forbids the calls that would wait in another way.
 
 use std::io::{Error, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hugeleaf_units::FAULT;
+use hugeleaf_units::panic::FAULT;
 use rustix::event::{PollFd, Timespec, poll};
 
 /// Interval at which the stop flags are read.

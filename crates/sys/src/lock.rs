@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_another_user_put_in_the_place_of_a_lock_is_none() {
-        const NOBODY: u32 = 65534;
+        use hugeleaf_testkit::NOBODY;
         if effective_uid() != 0 {
             println!("not run: what_another_user_put_in_the_place_of_a_lock_is_none: needs root");
             return;

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn somebody_else_gets_no_terminal_and_no_rights_and_is_asked_once() {
-        const NOBODY: u32 = 65534;
+        use hugeleaf_testkit::NOBODY;
         if effective_uid() != 0 {
             println!("not run: somebody_else_gets_no_terminal_and_no_rights: needs root");
             return;

@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn files_and_folders_of_another_user_are_not_believed() {
-        const NOBODY: u32 = 65534;
+        use hugeleaf_testkit::NOBODY;
         if effective_uid() != 0 {
             println!("not run: files_and_folders_of_another_user_are_not_believed: needs root");
             return;

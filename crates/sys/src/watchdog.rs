@@ -173,9 +173,9 @@ mod tests {
         assert_eq!(busy, Some(true));
         // The file is asked again once the blocked job has ended, and patience returns.
         drop(hold);
-        while blocked_jobs().iter().any(|one| one.job.strong_count() > 0) {
-            std::thread::yield_now();
-        }
+        hugeleaf_testkit::until("the blocked jobs have ended", || {
+            blocked_jobs().iter().all(|one| one.job.strong_count() == 0)
+        });
         assert_eq!(patience_for(&file(0)), Some(PATIENCE));
         assert_eq!(with_stall_limit(&file(0), || 4), Some(4));
     }

@@ -29,7 +29,6 @@ pub use bytes::Bytes;
 pub use failure::Failure;
 pub use ladder::{Ladder, Rung};
 pub use page::{PageKind, PageSize, Pages};
-pub use panic::FAULT;
 pub use parse::ParseError;
 pub use range::{EmptyRange, Range};
 pub use share::Share;

@@ -1,7 +1,7 @@
 //! Commands that change the host. Each comes from a checked change, and no other code writes one (`tidy` searches for them).
 //!
 //! A [`Change`] names the setting, its old and new value, its scope, and its risk. [`Change::check`] refuses changes that
-//! this host cannot provide or that a running program does not want, and turns the rest into an [`FeasibleChange`]. [`agree`]
+//! this host cannot provide or that a running program does not want, and turns the rest into a [`FeasibleChange`]. [`agree`]
 //! compares all advice of one screen. Contradictory commands are not printed. [`ScreenCommand`] joins commands, and nothing else
 //! does: a comment would swallow the command behind it.
 
@@ -262,8 +262,8 @@ impl ScreenCommand {
 /// Returns the command for several changes in their order, or the alternative if one of them is refused.
 pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> ScreenCommand {
     let changes: Vec<Change> = changes.into_iter().collect();
-    let is_outside = |change: &Change| !change.setting.is_of_container();
-    if host.is_in_container && changes.iter().any(is_outside) {
+    let is_outside = |change: &Change| is_of_this_host(change, host.is_in_container).is_err();
+    if changes.iter().any(is_outside) {
         let commands = changes
             .iter()
             .map(|change| change.setting.command(&change.to));
@@ -391,7 +391,7 @@ fn known_risk(setting: &Setting) -> Option<&'static str> {
 
 /// Refuses a value that a running program does not want.
 fn is_wanted(host: &Host, change: &Change) -> Result<(), Refused> {
-    let Some(want) = unwanted(host, &change.setting, &change.to, &host.wants) else {
+    let Some(want) = unwanted(host, &change.setting, &change.to) else {
         return Ok(());
     };
     let (who, path) = (&want.who, change.setting.path());
@@ -402,7 +402,7 @@ fn is_wanted(host: &Host, change: &Change) -> Result<(), Refused> {
 }
 
 /// Returns the value in force after a change. A THP size may inherit the value for all sizes.
-fn in_force<'a>(host: &'a Host, setting: &Setting, to: &'a str) -> &'a str {
+fn in_force<'v>(host: &'v Host, setting: &Setting, to: &'v str) -> &'v str {
     let top = host.thp.known().zip(thp_use(&setting.path));
     let top = top.and_then(|(thp, of)| thp.global_setting(of).text());
     top.filter(|_| to == INHERIT).unwrap_or(to)
@@ -572,14 +572,22 @@ pub fn agree(all: &[&FeasibleChange], wants: &[SettingRequirement]) -> Vec<Optio
     all.iter().map(against).collect()
 }
 
+/// Returns the reason of [`agree`] against each command of one screen, given the changes that it makes.
+pub fn agree_commands(
+    all: &[Vec<&FeasibleChange>],
+    wants: &[SettingRequirement],
+) -> Vec<Option<String>> {
+    let mut against = agree(&all.concat(), wants).into_iter();
+    let first = |changes: &Vec<&FeasibleChange>| {
+        let reasons: Vec<_> = against.by_ref().take(changes.len()).collect();
+        reasons.into_iter().flatten().next()
+    };
+    all.iter().map(first).collect()
+}
+
 /// Returns the want of a running program that contradicts a value of a setting.
-pub fn unwanted<'a>(
-    host: &Host,
-    setting: &Setting,
-    to: &str,
-    wants: &'a [SettingRequirement],
-) -> Option<&'a SettingRequirement> {
-    want_against(setting, in_force(host, setting, to), wants)
+pub fn unwanted<'a>(host: &'a Host, setting: &Setting, to: &str) -> Option<&'a SettingRequirement> {
+    want_against(setting, in_force(host, setting, to), &host.wants)
 }
 
 /// Compares the value in force with the wants. A want for huge pages names the file in force of the full size, and holds for

@@ -1,7 +1,7 @@
 //! Checks if a host is fit for a database. Each row is a feature, with its presence, current value, advised value, command and
 //! risk. Pure.
 //!
-//! Each row is a function of the host's facts. The gain of a row is measured elsewhere, on this host or not at all. `settle`
+//! Each row is a function of the host's facts. The gain of a row is measured elsewhere, on this host or not at all. `judge`
 //! alone judges and advises a value, by the row's own rule and by all programs that run here, so that no row contradicts
 //! another.
 

@@ -105,11 +105,11 @@ fn without_contradictions(
     wants: &[advice::SettingRequirement],
     (way, command): (&str, &str),
 ) -> Vec<Finding> {
-    let advised: Vec<&FeasibleChange> = all.iter().filter_map(|f| f.advice.as_ref()).collect();
-    let mut against = advice::agree(&advised, wants).into_iter();
-    for finding in &mut all {
-        let is_advice = finding.advice.is_some();
-        if let Some(why) = is_advice.then(|| against.next().flatten()).flatten() {
+    let changes: Vec<Vec<&FeasibleChange>> =
+        all.iter().map(|f| f.advice.iter().collect()).collect();
+    let against = advice::agree_commands(&changes, wants);
+    for (finding, why) in all.iter_mut().zip(against) {
+        if let Some(why) = why {
             finding.text = format!("{} ({why}: {way}.)", finding.text);
             command.clone_into(&mut finding.command);
             finding.advice = None;

@@ -6,9 +6,9 @@
 //! [`eligible`] is the one place that knows what the kernel does and does not put on a huge page (a mapping, a block), what can be
 //! split, and why. `why` explains it range by range; `mover` and `proof` act on it. `findings` examines a host.
 //! `advice` makes every command that changes a setting: it checks a `Change` against the host's resources and against the other
-//! commands of the screen. `asking` knows which pool a program will use.
+//! commands of the screen. `pool_programs` knows which pool a program will use.
 //!
-//! `check` has one row per feature of a host. `check::settle` alone judges a setting and advises one value for all running
+//! `check` has one row per feature of a host. `check::judge` alone judges a setting and advises one value for all running
 //! programs; what programs want is data (`data/programs.toml`), with sources. `reservation` limits the pools, for advice and for plans
 //! (`hugeleaf-plan`). `predict` estimates the gain of a process, by a model with few constants fitted to proven gains.
 //! `trace` judges a trace: each finding names its evidence.

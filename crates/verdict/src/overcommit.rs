@@ -35,9 +35,7 @@ pub(crate) fn strict(host: &Host) -> Result<String, String> {
         Some(swap) => format!("{swap} of swap"),
         None => "an unknown amount of swap".to_owned(),
     };
-    let pools: Bytes = (host.totals())
-        .map(|pool| pool.all().in_bytes(pool.size))
-        .sum();
+    let pools = host.in_pools();
     let has = format!(
         "the limit is {limit}, with {swap} and {pools} in pools, which lower it; {committed} are \
          committed"

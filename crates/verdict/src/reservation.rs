@@ -100,13 +100,7 @@ pub fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     };
     let total = known("MemTotal", &host.memory.total)?;
     let available = known("MemAvailable", &host.memory.available)?;
-    Ok((total, total - available - in_pools(host)))
-}
-
-fn in_pools(host: &Host) -> Bytes {
-    host.totals()
-        .map(|pool| pool.all().in_bytes(pool.size))
-        .sum()
+    Ok((total, total - available - host.in_pools()))
 }
 
 /// Returns the maximum size of all pools together. All checks of pool sizes use this rule. The margin, and in any case
@@ -122,8 +116,7 @@ pub fn most_in_pools(total: Bytes, used: Bytes, margin: Bytes, by_commit: Option
 /// # Errors
 /// The mode is strict, and a figure of CommitLimit is unknown.
 pub fn most_by_commit(host: &Host) -> Result<Option<Bytes>, Failure> {
-    let growth = overcommit::pool_growth(host, NEARLY_ALL)?;
-    Ok(growth.map(|growth| in_pools(host) + growth))
+    most_committed(host, NEARLY_ALL)
 }
 
 /// Returns [`most_by_commit`] for pages that were planned earlier, with half of its margin.
@@ -131,8 +124,12 @@ pub fn most_by_commit(host: &Host) -> Result<Option<Bytes>, Failure> {
 /// # Errors
 /// As [`most_by_commit`].
 pub fn most_by_commit_later(host: &Host) -> Result<Option<Bytes>, Failure> {
-    let growth = overcommit::pool_growth(host, NEARLY_ALL_LATER)?;
-    Ok(growth.map(|growth| in_pools(host) + growth))
+    most_committed(host, NEARLY_ALL_LATER)
+}
+
+fn most_committed(host: &Host, percent: u64) -> Result<Option<Bytes>, Failure> {
+    let growth = overcommit::pool_growth(host, percent)?;
+    Ok(growth.map(|growth| host.in_pools() + growth))
 }
 
 /// Checks that pools can grow by pages that they had or were planned earlier: see [`most_by_commit_later`].
@@ -141,7 +138,7 @@ pub fn most_by_commit_later(host: &Host) -> Result<Option<Bytes>, Failure> {
 /// The reason, without a full stop.
 pub fn may_grow_again(host: &Host, growth: Bytes) -> Result<(), String> {
     match most_by_commit_later(host).map_err(|failure| failure.to_string())? {
-        Some(most) if in_pools(host) + growth > most => Err(format!(
+        Some(most) if host.in_pools() + growth > most => Err(format!(
             "{growth} more in pools would let allocations fail: {}",
             commit_bound(host)
         )),
@@ -174,7 +171,7 @@ fn most_pages_by(
     let own = own.find(|pool| pool.size == size && pool.node == node);
     let own = own.map_or(Pages(0), Pool::all);
     let most = most_in_pools(total, used, Margin::usual(total), by_commit);
-    let most = most - (in_pools(host) - own.in_bytes(size));
+    let most = most - (host.in_pools() - own.in_bytes(size));
     Ok(Pages(most.get() / size.bytes().get()).max(own))
 }
 

@@ -9,7 +9,7 @@
 //! `lab/vm/tests/every_host`; this crate is independent of hugeleaf's functions.
 //!
 //! Main types: [`HostFile`](host::HostFile), [`Cache`](cache::Cache), [`Guest`](guest::Guest),
-//! [`Ended`](qemu::GuestExit).
+//! [`GuestExit`](qemu::GuestExit).
 
 pub mod architecture;
 pub mod cache;

@@ -56,11 +56,6 @@ fn scan_once(args: &Args, context: &Context) -> Result<(), Failure> {
     // With --watch the previous screen stays until the next one.
     let bar = (args.watch.is_none()).then(|| Bar::spinner("reading the memory of the processes"));
     let host = context.host()?;
-    // Only verdicts on processes have advice.
-    let host = match args.targets.is_empty() {
-        true => host,
-        false => context.with_wants(host),
-    };
     let clear = || match args.watch.is_some() && Context::is_terminal() && !context.json {
         true => Context::clear(),
         false => Ok(()),
@@ -74,6 +69,12 @@ fn scan_once(args: &Args, context: &Context) -> Result<(), Failure> {
     let (mut processes, shared) = read(args, context, &host)?;
     rank(&mut processes);
     let targeted = !args.targets.is_empty();
+    // Only verdicts have advice.
+    let has_verdicts = context.json || processes.iter().any(|p| p.run.known().is_some());
+    let host = match targeted && has_verdicts {
+        true => context.with_wants(host),
+        false => host,
+    };
     let judged = processes.iter().filter(|_| targeted);
     let judged = judged.map(|p| judge(&host, p, context.json));
     let (accounts, roles): (Vec<_>, Vec<_>) = judged.unzip();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
-use hugeleaf_plan::current_state::{in_force, servers_here};
+use hugeleaf_plan::current_state::in_force;
 use hugeleaf_plan::host::{inspect, mount_point};
 use hugeleaf_plan::{
     GRUB, Mount, Plan, PlanFacts, PlanOptions, build_plan, keep, parse, steps, tighten, write,
@@ -17,7 +17,6 @@ use hugeleaf_plan::{
 use hugeleaf_report::plan::Planned;
 use hugeleaf_sys::{Errno, Existing, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
-use hugeleaf_verdict::check::wants;
 
 use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
@@ -32,7 +31,7 @@ impl From<hugeleaf_units::Failure> for Failure {
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     // --tighten has a bar of its own.
     let bar = (!args.tighten).then(|| Bar::spinner("querying the services"));
-    let host = context.host_and_leftovers()?;
+    let host = context.with_wants(context.host_and_leftovers()?);
     let identity = hugeleaf_host::identity(&context.root);
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/bin/hugeleaf"));
     let made = jiff::Timestamp::now().round(jiff::Unit::Second);
@@ -47,7 +46,6 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let facts = PlanFacts {
         in_force: &in_force,
         found: &found,
-        wants: &wants(&host, &servers_here(&context.root)),
         host: &host,
         identity: &identity,
         grub_drop_ins: grub

@@ -11,8 +11,8 @@ use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::stats::{LogInterval, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{
-    Arm, Design, ExperimentEvent, ExperimentSettings, Keep, LiveSubject, Metric, MetricError,
-    Subject, SubjectError, Verdict, circumstances, run as experiment,
+    Design, ExperimentEvent, ExperimentSettings, Keep, LiveSubject, Metric, MetricError, Subject,
+    SubjectError, Verdict, circumstances, run as experiment,
 };
 use hugeleaf_report::page::{Cell, Note, Page, TextOptions, counted};
 use hugeleaf_report::prove::{page, whole_page};
@@ -332,7 +332,7 @@ impl Course {
         match event {
             ExperimentEvent::Moving(arm) => {
                 self.is_holding = false;
-                self.doing = format!("switching to {} pages", pages(*arm));
+                self.doing = format!("switching to {} pages", arm.pages());
             }
             ExperimentEvent::Measuring {
                 arm,
@@ -343,7 +343,7 @@ impl Course {
                 (self.pairs, self.elapsed, self.limit) = (*pairs, *elapsed, *limit);
                 // A hold is measured too, and its name says more.
                 if !self.is_holding {
-                    self.doing = format!("measuring {} pages", pages(*arm));
+                    self.doing = format!("measuring {} pages", arm.pages());
                 }
             }
             ExperimentEvent::Paired {
@@ -357,7 +357,7 @@ impl Course {
             ExperimentEvent::Holding { arm, time } => {
                 self.is_holding = true;
                 let seconds = time.as_secs();
-                self.doing = format!("holding {} pages for {seconds} s", pages(*arm));
+                self.doing = format!("holding {} pages for {seconds} s", arm.pages());
             }
             ExperimentEvent::Restoring => self.doing = "restoring the memory".to_owned(),
             ExperimentEvent::Note(_) | ExperimentEvent::Rejected(_) => {}
@@ -380,17 +380,10 @@ impl Course {
     }
 }
 
-/// Returns the name of an arm's pages in a text.
-const fn pages(arm: Arm) -> &'static str {
-    match arm {
-        Arm::Base => "base",
-        Arm::Large => "huge",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_proof::Arm;
     use hugeleaf_proof::stats::StatisticalTest;
 
     #[test]

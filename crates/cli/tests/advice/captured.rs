@@ -1,10 +1,8 @@
 //! Advice on captured hosts, each of which once got a dangerous or a useless command.
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::common::{hugeleaf, repository, stderr, stdout};
+use crate::common::{host_with, hugeleaf, repository, stderr, stdout};
 
 fn answer(host: &str, arguments: &[&str]) -> Value {
     let root = repository()
@@ -197,16 +195,9 @@ fn no_screen_contradicts_itself() {
 /// `run` reads the wants of running programs before it prints a command.
 #[test]
 fn no_command_of_run_is_against_a_running_program() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("host");
-    let copied = Command::new("cp")
-        .arg("-r")
-        .arg(repository().join("fixtures/why/small-steps"))
-        .arg(&root)
-        .status();
-    assert!(copied.unwrap().success());
-    let enabled = root.join("sys/kernel/mm/transparent_hugepage/enabled");
-    std::fs::write(enabled, "always madvise [never]\n").unwrap();
+    let enabled = "sys/kernel/mm/transparent_hugepage/enabled";
+    let host = host_with("why/small-steps", &[(enabled, "always madvise [never]\n")]);
+    let root = host.path();
     let said = || {
         let root = root.to_str().unwrap();
         let ladder = ["run", "--dry-run", "--root", root, "--data", "2M!"];

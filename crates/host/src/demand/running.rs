@@ -13,7 +13,7 @@ use crate::limits;
 use crate::model::{Host, PageUsage, Process, Role, Segment};
 use crate::process::stat::is_service;
 use crate::process::{ProcessError, ReadDetail, identity, read_process};
-use crate::root::{Root, UserFiles};
+use crate::root::{Root, UserFiles, relative_to_root};
 use crate::system::{boot_time, unit_files};
 use crate::target::living;
 
@@ -26,7 +26,7 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     /// Returns the path of a folder of this host without links. `None` if it does not exist.
     pub fn canonical(&self, path: &Path) -> Option<PathBuf> {
-        self.root.canonical(relative(path)).ok()
+        self.root.canonical(relative_to_root(path)).ok()
     }
 
     /// Returns a typed path as the kernel names it: absolute, without links. On a captured host it stays
@@ -40,7 +40,7 @@ impl Reader<'_> {
 
     /// True if a path is a regular file, links followed.
     pub fn is_file(&self, path: &Path) -> bool {
-        let meta = self.root.metadata(relative(path));
+        let meta = self.root.metadata(relative_to_root(path));
         meta.is_ok_and(|meta| meta.is_file())
     }
 
@@ -55,7 +55,7 @@ impl Reader<'_> {
     /// # Errors
     /// If the folder cannot be read.
     pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(UserFiles, (u32, u32))> {
-        let meta = self.root.metadata(relative(folder))?;
+        let meta = self.root.metadata(relative_to_root(folder))?;
         let user = account::of_uid(self.root, meta.uid());
         let rights = Rights {
             uid: user.uid,
@@ -171,11 +171,6 @@ impl Reader<'_> {
     pub fn processes(&self) -> Vec<Process> {
         living(self.root).collect()
     }
-}
-
-/// Returns an absolute path as a [`Root`] takes it.
-fn relative(path: &Path) -> &Path {
-    path.strip_prefix("/").unwrap_or(path)
 }
 
 /// Maximum length of arguments that are read. A new program gets at most a quarter of 8M.

@@ -88,7 +88,7 @@ pub struct DiskMount {
     pub kind: String,
     /// Options of the mount and of the file system.
     pub options: String,
-    /// FileSystemCapabilities of the file system. Absent on a captured host.
+    /// Known properties of the file system. Absent on a captured host.
     pub can: Fact<FileSystemCapabilities>,
 }
 

@@ -90,7 +90,18 @@ pub fn read_memory_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError
 /// # Errors
 /// As [`read_host`].
 pub fn read_start_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
-    let own = limits::read_limits(root, "self");
+    read_start_facts_within(root, kernel, limits::read_limits(root, "self"))
+}
+
+/// Reads the same as [`read_start_facts`], given the limits of this process.
+///
+/// # Errors
+/// As [`read_host`].
+pub fn read_start_facts_within(
+    root: &Root,
+    kernel: &Kernel,
+    own: ProcessLimits,
+) -> Result<Host, ReadError> {
     let cgroups = Fact::Known(own.hugetlb.clone());
     read_facts(root, kernel, own, cgroups)
 }

@@ -36,15 +36,12 @@ fn what_a_running_program_wants_otherwise_is_left_out() {
         ("never", &[][..], true),
         ("madvise", &["enabled: never -> madvise"], false),
     ] {
-        let wants = [SettingRequirement {
+        host.wants = vec![SettingRequirement {
             who: "Redis".to_owned(),
             file: path.clone(),
             values: AcceptedValues::OneOf(vec![wanted.to_owned()]),
         }];
-        let facts = PlanFacts {
-            wants: &wants,
-            ..facts(&host, &identity)
-        };
+        let facts = facts(&host, &identity);
         let plan = build_plan(&facts, &[private(GIB)], &PlanOptions::default()).unwrap();
         assert_eq!(knobs(&plan), set);
         let says = |note: &String| note.contains("is not set to madvise: Redis wants never");

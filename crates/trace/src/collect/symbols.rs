@@ -52,10 +52,9 @@ const LARGEST_MAP: Bytes = Bytes(32 << 20);
 const ALL_MAPS: u64 = 128 << 20;
 
 pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
-    let symbolizer = symbolizer_of_names();
     let mut names: Vec<Option<Symbol>> = vec![None; stacks.frames().len()];
     let mut notes = Vec::new();
-    name_kernel(&symbolizer, stacks, &mut names, &mut notes);
+    name_kernel(stacks, &mut names, &mut notes);
     let mut by_module: BTreeMap<u32, Vec<(usize, u64)>> = BTreeMap::new();
     let mut made: BTreeMap<u32, Vec<(usize, u64)>> = BTreeMap::new();
     for (at, frame) in stacks.frames().iter().enumerate() {
@@ -339,12 +338,7 @@ fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
-fn name_kernel(
-    symbolizer: &Symbolizer,
-    stacks: &Stacks,
-    names: &mut [Option<Symbol>],
-    notes: &mut Vec<String>,
-) {
+fn name_kernel(stacks: &Stacks, names: &mut [Option<Symbol>], notes: &mut Vec<String>) {
     let (places, addresses): (Vec<usize>, Vec<u64>) = stacks
         .frames()
         .iter()
@@ -362,6 +356,7 @@ fn name_kernel(
         vmlinux: blazesym::MaybeDefault::None,
         ..Kernel::default()
     });
+    let symbolizer = symbolizer_of_names();
     let found = symbolizer.symbolize(&source, Input::AbsAddr(&addresses));
     let found = match found {
         Ok(found) => found,

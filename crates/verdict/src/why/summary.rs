@@ -5,7 +5,7 @@ use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-use crate::advice::{FeasibleChange, PLAN, Scope, ScreenCommand, agree};
+use crate::advice::{FeasibleChange, PLAN, Scope, ScreenCommand, agree_commands};
 use crate::growth::Holes;
 
 use super::sums::{VerdictGroup, best_size, is_summed};
@@ -169,12 +169,11 @@ pub fn summarise(judged: &[(&Process, &[SegmentAccount])]) -> Summary {
 
 /// Removes commands that contradict another line; a plan weighs those demands.
 fn drop_contradictions(lines: &mut [SummaryLine]) {
-    let all: Vec<&FeasibleChange> = lines.iter().flat_map(weighed).collect();
-    let mut against = agree(&all, &[]).into_iter();
-    for line in lines {
-        let of_line = against.by_ref().take(weighed(line).count());
-        let reasons: Vec<String> = of_line.flatten().collect();
-        if let Some(why) = reasons.first() {
+    let changes: Vec<Vec<&FeasibleChange>> =
+        lines.iter().map(|line| weighed(line).collect()).collect();
+    let against = agree_commands(&changes, &[]);
+    for (line, why) in lines.iter_mut().zip(against) {
+        if let Some(why) = why {
             line.text = format!("{} ({why}: a plan decides.)", line.text);
             PLAN.clone_into(&mut line.command);
             line.changes.clear();
