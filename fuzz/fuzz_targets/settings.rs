@@ -21,7 +21,11 @@ fuzz_target!(|data: &[u8]| {
             let _ = pam_limits::limits_of(&found, "postgres", &["dba".to_owned()]);
         }
         3 => {
-            let unit = unit_files::parse("a@b.service", &text, "/etc/systemd/system/a@.service");
+            let mut unit = unit_files::UnitFile {
+                unit: "a@b.service".to_owned(),
+                ..unit_files::UnitFile::default()
+            };
+            unit.add(&text, "etc/systemd/system/a@.service", "b");
             assert!(unit.exec_start.len() <= lines);
         }
         _ => {

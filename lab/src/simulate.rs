@@ -392,7 +392,8 @@ pub fn play_many(
         .collect();
     let all = experiments.max(1) as f64;
     let share = |f: &dyn Fn(&Played) -> bool| played.iter().filter(|p| f(p)).count() as f64 / all;
-    let intervals: Vec<LogInterval> = played.iter().filter_map(|p| p.interval).collect();
+    let intervals = played.iter().filter_map(|p| p.interval);
+    let widths: Vec<f64> = intervals.map(|i| i.half_width()).collect();
     Summary {
         effect,
         experiments,
@@ -403,12 +404,7 @@ pub fn play_many(
         seconds: stats::mean(&played.iter().map(|p| p.seconds).collect::<Vec<_>>()),
         covered: share(&|p| p.interval.is_some_and(|i| i.covers(effect.ln()))),
         pairs: stats::mean(&played.iter().map(|p| p.pairs as f64).collect::<Vec<_>>()),
-        half_width: stats::mean(
-            &intervals
-                .iter()
-                .map(LogInterval::half_width)
-                .collect::<Vec<_>>(),
-        ),
+        half_width: stats::mean(&widths),
     }
 }
 

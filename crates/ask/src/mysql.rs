@@ -15,7 +15,7 @@ use crate::{Endpoint, Exchange, QueryError, Transport};
 pub const PORT: u16 = 3306;
 
 /// The address and the login of a server. No `Debug`, because it holds a password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct MysqlAddress {
     /// The host as written, even if a socket is used.
     pub host: String,
@@ -38,8 +38,10 @@ impl MysqlAddress {
     pub fn parse(text: &str) -> Result<MysqlAddress, String> {
         if text.starts_with('/') && !text.starts_with("//") {
             return Ok(MysqlAddress {
+                host: "localhost".to_owned(),
+                port: PORT,
                 socket: Some(text.to_owned()),
-                ..MysqlAddress::at("localhost", PORT)
+                ..MysqlAddress::default()
             });
         }
         let rest = text.strip_prefix("mysql:").unwrap_or(text);
@@ -60,26 +62,17 @@ impl MysqlAddress {
             None => (login, None),
         };
         let mut address = MysqlAddress {
+            host,
+            port,
             user: decoded(user)?,
             password: password.filter(|password| !password.is_empty()),
             database: Some(decoded(database)?).filter(|name| !name.is_empty()),
-            ..MysqlAddress::at(&host, port)
+            ..MysqlAddress::default()
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             address.set(pair)?;
         }
         Ok(address)
-    }
-
-    fn at(host: &str, port: u16) -> MysqlAddress {
-        MysqlAddress {
-            host: host.to_owned(),
-            port,
-            socket: None,
-            user: String::new(),
-            password: None,
-            database: None,
-        }
     }
 
     /// Parses `name=value`. Tuning options of a connection are accepted and ignored.

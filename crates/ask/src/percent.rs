@@ -25,8 +25,8 @@ pub(crate) fn decoded_bytes(text: &str) -> Vec<u8> {
 ///
 /// # Errors
 /// The bytes are not UTF-8.
-pub(crate) fn decoded(text: &str) -> Result<String, String> {
-    String::from_utf8(decoded_bytes(text)).map_err(|_| "not valid UTF-8".into())
+pub(crate) fn decoded(text: &str) -> Result<String, &'static str> {
+    String::from_utf8(decoded_bytes(text)).map_err(|_| "not valid UTF-8")
 }
 
 #[cfg(test)]

@@ -87,11 +87,6 @@ impl PostgresConnection {
         self.wire = Some(wire);
         answer
     }
-
-    /// True if the connection broke and must be replaced.
-    pub fn is_broken(&self) -> bool {
-        self.wire.is_none()
-    }
 }
 
 fn invalid_answer() -> QueryError {

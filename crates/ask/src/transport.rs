@@ -221,24 +221,19 @@ impl Exchange<'_> {
         mut call: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
     ) -> Result<usize, QueryError> {
         let socket = &self.wire.socket;
-        let mut once = || -> Result<Option<usize>, Error> {
-            // Check the deadline even if bytes trickle in, so that no call ever blocks.
-            self.question.remaining()?;
-            match call(socket) {
-                Ok(count) => return Ok(Some(count)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.question.until_ready(PollFd::new(socket, ready))?,
-                Err(error) => return Err(error.into()),
+        let mut until_done = || -> Result<usize, Error> {
+            loop {
+                // Check the deadline even if bytes trickle in, so that no call ever blocks.
+                self.question.remaining()?;
+                match call(socket) {
+                    Ok(count) => return Ok(count),
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => self.question.until_ready(PollFd::new(socket, ready))?,
+                    Err(error) => return Err(error.into()),
+                }
             }
-            Ok(None)
         };
-        loop {
-            match once() {
-                Ok(Some(count)) => return Ok(count),
-                Ok(None) => {}
-                Err(e) => return Err(failed(&self.wire.shown, self.question, &e)),
-            }
-        }
+        until_done().map_err(|e| failed(&self.wire.shown, self.question, &e))
     }
 
     fn too_long(&self) -> QueryError {

@@ -35,7 +35,6 @@ pub(crate) fn sample(
         let new = || Track::new(component);
         let track = state.tracks.entry(name.clone()).or_insert_with(new);
         track.held = component.held();
-        track.granule = component.granule;
         track.smallest = track.smallest.min(component.size);
         track.largest = track.largest.max(component.size);
         let is_other = component.benefit.pressure > track.tried_at * ANOTHER_LOAD;

@@ -77,7 +77,7 @@ impl Ghost {
             width: step_items.max(1),
             max_samples: max_samples.max(1),
             threshold: ALL,
-            stack: Stack::new(),
+            stack: Stack::default(),
             bins: Vec::new(),
             touches: 0.0,
             sampled: 0.0,
@@ -271,7 +271,7 @@ const fn mixed(n: u64) -> u64 {
 
 /// Sampled keys in the order of their last touch. Each touch takes the next slot. The number of keys touched since is
 /// the number of later slots in use, counted by a Fenwick tree. When slots run out, all keys move together.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Stack {
     /// Slot of each key, sorted: the highest hash leaves first.
     slots: BTreeMap<u64, usize>,
@@ -283,16 +283,6 @@ struct Stack {
 }
 
 impl Stack {
-    fn new() -> Stack {
-        Stack {
-            slots: BTreeMap::new(),
-            keys: Vec::new(),
-            tree: Vec::new(),
-            next: 0,
-            oldest: 0,
-        }
-    }
-
     fn len(&self) -> usize {
         self.slots.len()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-use crate::component::{Component, Granule};
+use crate::component::Component;
 use crate::component_state::{ComponentState, Problem, Trouble};
 use crate::history::{History, OperationKind};
 
@@ -191,7 +191,6 @@ pub(crate) struct LastStep {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Track {
-    pub granule: Granule,
     /// Memory that it counts as.
     pub held: Bytes,
     /// The size by its last order; another size was set by hand.
@@ -217,7 +216,6 @@ pub(crate) struct Track {
 impl Track {
     pub fn new(component: &Component) -> Track {
         Track {
-            granule: component.granule,
             held: component.held(),
             expected: component.size,
             flight: None,

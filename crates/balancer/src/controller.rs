@@ -61,6 +61,12 @@ pub struct StepOutput {
     pub said: Vec<LogEvent>,
 }
 
+impl StepOutput {
+    fn say(&mut self, target: &str, component: &str, what: &'static str, text: String) {
+        self.said.push(log_event(target, component, what, text));
+    }
+}
+
 pub struct Controller {
     target: Target,
     settings: Settings,
@@ -156,12 +162,7 @@ impl Controller {
                     id.pid,
                     part.size().unwrap_or_default()
                 );
-                done.said.push(log_event(
-                    &self.target.name,
-                    &part.member.name,
-                    "problem",
-                    text,
-                ));
+                done.say(&self.target.name, &part.member.name, "problem", text);
             }
         }
         self.answers(reports, now, &mut done);
@@ -198,12 +199,7 @@ impl Controller {
             });
             if self.given_limits.insert(index) {
                 let text = format!("it has no limit: setting a limit of {to}");
-                done.said.push(log_event(
-                    &self.target.name,
-                    &part.member.name,
-                    "balance",
-                    text,
-                ));
+                done.say(&self.target.name, &part.member.name, "balance", text);
             }
         }
     }
@@ -300,11 +296,15 @@ impl Controller {
                 &format!("the memory limit of cgroup {path}"),
             );
         }
-        match why {
-            Some(why) => self.problems.insert("limit", why),
-            None => self.problems.remove("limit"),
-        };
+        self.set_problem("limit", why);
         limited
+    }
+
+    fn set_problem(&mut self, key: &'static str, text: Option<String>) {
+        match text {
+            Some(text) => self.problems.insert(key, text),
+            None => self.problems.remove(key),
+        };
     }
 
     fn common_limits(&self) -> Vec<(String, Bytes)> {
@@ -413,16 +413,9 @@ impl Controller {
     /// Reports excluded components, once per change, and problems of the whole target.
     fn report_excluded(&mut self, around: &HostState, now: Duration, done: &mut StepOutput) {
         let problem = self.state.problem().map(ToString::to_string);
-        match problem {
-            Some(text) => self.problems.insert("policy", text),
-            None => self.problems.remove("policy"),
-        };
-        match &around.short {
-            Some(why) => self
-                .problems
-                .insert("short", format!("growth is paused: {why}")),
-            None => self.problems.remove("short"),
-        };
+        self.set_problem("policy", problem);
+        let short = around.short.as_ref();
+        self.set_problem("short", short.map(|why| format!("growth is paused: {why}")));
         let mut now_apart = BTreeMap::new();
         for part in &self.parts {
             let busy = part
@@ -435,8 +428,7 @@ impl Controller {
         }
         for (name, why) in &now_apart {
             if !self.apart.contains_key(name) {
-                done.said
-                    .push(log_event(&self.target.name, name, "problem", why.clone()));
+                done.say(&self.target.name, name, "problem", why.clone());
             }
         }
         for name in self
@@ -445,8 +437,7 @@ impl Controller {
             .filter(|name| !now_apart.contains_key(*name))
         {
             let text = "resized again".to_owned();
-            done.said
-                .push(log_event(&self.target.name, name, "resolved", text));
+            done.say(&self.target.name, name, "resolved", text);
         }
         self.apart = now_apart;
         self.tell_trouble(done);
@@ -465,8 +456,7 @@ impl Controller {
             .collect();
         for (name, text) in &troubled {
             if !self.troubled.contains_key(name) {
-                done.said
-                    .push(log_event(&self.target.name, name, "problem", text.clone()));
+                done.say(&self.target.name, name, "problem", text.clone());
             }
         }
         self.troubled = troubled;

@@ -39,11 +39,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
         name => Ok(name.to_owned()),
     },
     observe: |opening| Box::new(JvmReader::new(opening)),
-    open: |opening| {
-        Box::new(Jvm {
-            reader: JvmReader::new(opening),
-        })
-    },
+    open: |opening| Box::new(Jvm(JvmReader::new(opening))),
 };
 
 /// Reads its state. The only command that it sends is `VM.flags`.
@@ -55,9 +51,7 @@ struct JvmReader {
 }
 
 /// Sets its size.
-struct Jvm {
-    reader: JvmReader,
-}
+struct Jvm(JvmReader);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Flags {
@@ -67,19 +61,23 @@ struct Flags {
     collector: String,
 }
 
-fn flags_in(text: &str) -> Flags {
-    let words = text.split_ascii_whitespace();
+/// Parses the table of `VM.flags -all` (`TYPE NAME = VALUE {…}`).
+fn flags_in(table: &str) -> Flags {
     let mut flags = Flags::default();
-    for word in words.filter_map(|word| word.strip_prefix("-XX:")) {
-        let bytes = |name: &str| {
-            let value = word.strip_prefix(name)?.strip_prefix('=')?;
-            value.parse().ok().map(Bytes)
-        };
-        flags.soft_most = bytes("SoftMaxHeapSize").or(flags.soft_most);
-        flags.most = bytes("MaxHeapSize").or(flags.most);
-        let collector = word.strip_prefix("+Use").and_then(|w| w.strip_suffix("GC"));
-        if let Some(name) =
-            collector.filter(|name| *name != "Adaptive" && !name.contains("Explicit"))
+    for (left, right) in table.lines().filter_map(|line| line.split_once('=')) {
+        let name = left.split_ascii_whitespace().last().unwrap_or_default();
+        let value = right.split_ascii_whitespace().next().unwrap_or_default();
+        let bytes = || value.parse().ok().map(Bytes);
+        match name {
+            "SoftMaxHeapSize" => flags.soft_most = bytes().or(flags.soft_most),
+            "MaxHeapSize" => flags.most = bytes().or(flags.most),
+            _ => {}
+        }
+        let collector = name.strip_prefix("Use").and_then(|w| w.strip_suffix("GC"));
+        if let Some(name) = collector
+            && value == "true"
+            && name != "Adaptive"
+            && !name.contains("Explicit")
         {
             flags.collector = name.to_owned();
             flags.obeys |= matches!(name, "Z" | "Shenandoah");
@@ -153,9 +151,8 @@ impl JvmReader {
         {
             return Ok(flags.clone());
         }
-        let flags = flags_in(
-            &jcmd(pid, &["VM.flags", "-all"], Deadline::new(PATIENCE)).map(|text| set_in(&text))?,
-        );
+        let table = jcmd(pid, &["VM.flags", "-all"], Deadline::new(PATIENCE))?;
+        let flags = flags_in(&table);
         self.flags = Some((pid, Instant::now(), flags.clone()));
         Ok(flags)
     }
@@ -179,40 +176,14 @@ impl JvmReader {
     }
 }
 
-/// Converts the table of `VM.flags -all` (`TYPE NAME = VALUE {…}`) to the words of a command line.
-fn set_in(text: &str) -> String {
-    let lines = text.lines().filter_map(|line| {
-        let (left, right) = line.split_once('=')?;
-        let name = left.split_ascii_whitespace().last()?;
-        let value = right.split_ascii_whitespace().next()?;
-        Some(match value {
-            "true" => format!("-XX:+{name}"),
-            "false" => format!("-XX:-{name}"),
-            value => format!("-XX:{name}={value}"),
-        })
-    });
-    lines.collect::<Vec<_>>().join(" ")
-}
-
 /// Recognises collector threads by HotSpot's names, which the kernel cuts to 15 characters.
 fn is_collector(name: &str) -> bool {
-    [
-        "GC ",
-        "G1 ",
-        "ZWorker",
-        "ZDriver",
-        "ZDirector",
-        "Z",
-        "Shenandoah",
-    ]
-    .iter()
-    .any(|prefix| match *prefix {
-        // `ZWorker#0`, `ZUncommitter`, `ZStat`: a Z and a capital letter.
-        "Z" => name
-            .strip_prefix('Z')
-            .is_some_and(|rest| rest.starts_with(char::is_uppercase)),
-        prefix => name.starts_with(prefix),
-    })
+    // `ZWorker#0`, `ZUncommitter`, `ZStat`: a Z and a capital letter.
+    let of_z = name.strip_prefix('Z').unwrap_or_default();
+    of_z.starts_with(char::is_uppercase)
+        || ["GC ", "G1 ", "Shenandoah"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
 }
 
 impl Observer for JvmReader {
@@ -239,12 +210,12 @@ impl Observer for JvmReader {
 
 impl Server for Jvm {
     fn observer(&mut self) -> &mut dyn Observer {
-        &mut self.reader
+        &mut self.0
     }
 
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
-        let pid = self.reader.pid()?;
-        self.reader.flags = None;
+        let pid = self.0.pid()?;
+        self.0.flags = None;
         let size = to.get().to_string();
         let said = jcmd(
             pid,
@@ -269,11 +240,12 @@ mod tests {
     #[test]
     fn flags_and_whether_the_collector_obeys() {
         let table = "[Global flags]\n   size_t MaxHeapSize     = 1073741824   {product} {command line}\n   size_t SoftMaxHeapSize = 536870912 {manageable} {ergonomic}\n     bool UseG1GC = false {product}\n     bool UseZGC = true {product} {command line}\n";
-        let flags = flags_in(&set_in(table));
+        let flags = flags_in(table);
         assert_eq!(flags.soft_most, Some(Bytes::from_mib(512)));
         assert_eq!(flags.most, Some(Bytes::from_mib(1024)));
         assert!(flags.obeys && flags.collector == "Z");
-        let serial = flags_in("-XX:MaxHeapSize=5 -XX:+UseSerialGC");
+        let table = "size_t MaxHeapSize = 5 {product}\nbool UseSerialGC = true {product}\n";
+        let serial = flags_in(table);
         assert!(!serial.obeys && serial.collector == "Serial");
     }
 

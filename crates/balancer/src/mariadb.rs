@@ -33,11 +33,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
         Ok(address.place().to_string())
     },
     observe: |opening| Box::new(MariadbReader::new(opening)),
-    open: |opening| {
-        Box::new(MariaDb {
-            reader: MariadbReader::new(opening),
-        })
-    },
+    open: |opening| Box::new(MariaDb(MariadbReader::new(opening))),
 };
 
 /// Reads its state. Its connection sends `SHOW` statements only.
@@ -47,9 +43,7 @@ struct MariadbReader {
 }
 
 /// Sets its size.
-struct MariaDb {
-    reader: MariadbReader,
-}
+struct MariaDb(MariadbReader);
 
 impl MariadbReader {
     fn new(opening: &Opening) -> MariadbReader {
@@ -99,7 +93,7 @@ impl MariaDb {
         /// Extra pages, for reads during the resize.
         const SPARE: u64 = 256;
         const SLICE: Duration = Duration::from_millis(50);
-        let variables = self.reader.pairs(VARIABLES, question)?;
+        let variables = self.0.pairs(VARIABLES, question)?;
         let is_new = variables.number("innodb_buffer_pool_chunk_size") == Some(0)
             || variables.number("innodb_buffer_pool_size_max").is_some();
         let size = Bytes(variables.must("innodb_buffer_pool_size")?);
@@ -110,7 +104,7 @@ impl MariaDb {
             return Ok(());
         }
         for _ in 0..AWAITED.as_millis() / SLICE.as_millis() {
-            let status = self.reader.pairs(STATUS, question)?;
+            let status = self.0.pairs(STATUS, question)?;
             let free = status.number("Innodb_buffer_pool_pages_free");
             if free.is_none_or(|free| free >= wanted) {
                 break;
@@ -212,13 +206,13 @@ impl Observer for MariadbReader {
 
 impl Server for MariaDb {
     fn observer(&mut self) -> &mut dyn Observer {
-        &mut self.reader
+        &mut self.0
     }
 
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         let question = Deadline::new(RESIZE);
         self.await_free_pages(to, question)?;
-        let mut connection = self.reader.connect(MysqlConnection::open, question)?;
+        let mut connection = self.0.connect(MysqlConnection::open, question)?;
         let query = format!("SET GLOBAL innodb_buffer_pool_size = {}", to.get());
         connection.query(&query, question)?;
         connection.close(question);

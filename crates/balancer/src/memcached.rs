@@ -33,11 +33,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     returns: Duration::from_secs(45),
     check: |address| Endpoint::parse(address, PORT).map(|place| place.to_string()),
     observe: |opening| Box::new(MemcachedReader::new(opening)),
-    open: |opening| {
-        Box::new(Memcached {
-            reader: MemcachedReader::new(opening),
-        })
-    },
+    open: |opening| Box::new(Memcached(MemcachedReader::new(opening))),
 };
 
 /// Reads its state. Its connection sends `stats` only.
@@ -47,9 +43,7 @@ struct MemcachedReader {
 }
 
 /// Sets its size.
-struct Memcached {
-    reader: MemcachedReader,
-}
+struct Memcached(MemcachedReader);
 
 impl MemcachedReader {
     fn new(opening: &Opening) -> MemcachedReader {
@@ -130,12 +124,12 @@ impl Observer for MemcachedReader {
 
 impl Server for Memcached {
     fn observer(&mut self) -> &mut dyn Observer {
-        &mut self.reader
+        &mut self.0
     }
 
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
         let question = Deadline::new(PATIENCE);
-        let mut connection = MemcachedConnection::open(self.reader.place()?, question)?;
+        let mut connection = MemcachedConnection::open(self.0.place()?, question)?;
         let command = format!("cache_memlimit {}", to.get() / UNIT.get());
         match connection.order(&command, question)?.as_str() {
             "OK" => Ok(()),
@@ -145,11 +139,11 @@ impl Server for Memcached {
 
     fn give_back(&mut self) -> Result<(), QueryError> {
         let question = Deadline::new(PATIENCE);
-        let stats = self.reader.stats(Topic::General, question)?;
+        let stats = self.0.stats(Topic::General, question)?;
         let limit = Bytes(stats.number("limit_maxbytes")?);
-        let mut connection = MemcachedConnection::open(self.reader.place()?, question)?;
+        let mut connection = MemcachedConnection::open(self.0.place()?, question)?;
         for _ in 0..MOVED_AT_ONCE {
-            let slabs = self.reader.stats(Topic::Slabs, question)?;
+            let slabs = self.0.stats(Topic::Slabs, question)?;
             let Some((class, held)) = largest_class(&slabs) else {
                 return Ok(());
             };

@@ -32,11 +32,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
         }
     },
     observe: |opening| Box::new(PostgresqlReader::new(opening)),
-    open: |opening| {
-        Box::new(PostgreSql {
-            reader: PostgresqlReader::new(opening),
-        })
-    },
+    open: |opening| Box::new(PostgreSql(PostgresqlReader::new(opening))),
 };
 
 /// Reads its size. The only statement that it sends is [`BUFFERS`].
@@ -46,9 +42,7 @@ struct PostgresqlReader {
 }
 
 /// Refuses every size.
-struct PostgreSql {
-    reader: PostgresqlReader,
-}
+struct PostgreSql(PostgresqlReader);
 
 impl PostgresqlReader {
     fn new(opening: &Opening) -> PostgresqlReader {
@@ -90,7 +84,7 @@ impl Observer for PostgresqlReader {
 
 impl Server for PostgreSql {
     fn observer(&mut self) -> &mut dyn Observer {
-        &mut self.reader
+        &mut self.0
     }
 
     fn resize(&mut self, _to: Bytes) -> Result<(), QueryError> {

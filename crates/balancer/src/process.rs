@@ -1,12 +1,11 @@
 //! A server's process: identity, resident memory, and room in its cgroups. Read below a [`Root`].
 
 use hugeleaf_host::limits;
+use hugeleaf_host::process::maps::read_smaps_lines;
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
-use hugeleaf_host::{Fact, Root};
+use hugeleaf_host::{ProgramId, Root};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
-
-use hugeleaf_host::ProgramId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSeen {
@@ -65,12 +64,9 @@ pub(crate) fn find(root: &Root, names: &[&str], said: Option<Pid>) -> Option<Pid
 
 /// Returns its current state; `None` if it has ended.
 pub(crate) fn see(root: &Root, pid: Pid, is_shared: bool) -> Option<ProcessSeen> {
-    let Fact::Known(stat) = root.parse(format!("proc/{pid}/stat"), parse_stat) else {
-        return None;
-    };
-    let Fact::Known(status) = root.parse(format!("proc/{pid}/status"), parse_status) else {
-        return None;
-    };
+    let stat = root.parse(format!("proc/{pid}/stat"), parse_stat);
+    let status = root.parse(format!("proc/{pid}/status"), parse_status);
+    let (stat, status) = (stat.known()?, status.known()?);
     let shares = is_shared.then(|| proportional(root, pid)).flatten();
     let resident = shares.or(status.resident).unwrap_or_default();
     let limits = limits::read_limits(root, pid).memory;
@@ -88,13 +84,8 @@ pub(crate) fn see(root: &Root, pid: Pid, is_shared: bool) -> Option<ProcessSeen>
 
 /// Returns its proportional share (`Pss`), in which a page that it maps twice counts once.
 fn proportional(root: &Root, pid: Pid) -> Option<Bytes> {
-    let text = root
-        .read(format!("proc/{pid}/smaps_rollup"))
-        .known()
-        .cloned()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    let kib = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(Bytes::from_kib(kib))
+    let rollup = root.parse_lines(format!("proc/{pid}/smaps_rollup"), read_smaps_lines);
+    rollup.known()?.first().map(|sum| sum.counts.pss)
 }
 
 #[cfg(test)]

@@ -30,11 +30,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     returns: Duration::from_secs(45),
     check: |address| redis::RedisAddress::parse(address).map(|address| address.place.to_string()),
     observe: |opening| Box::new(RedisReader::new(opening)),
-    open: |opening| {
-        Box::new(Redis {
-            reader: RedisReader::new(opening),
-        })
-    },
+    open: |opening| Box::new(Redis(RedisReader::new(opening))),
 };
 
 /// Reads its state. Its connection sends no other command.
@@ -47,9 +43,7 @@ struct RedisReader {
 }
 
 /// Sets its size.
-struct Redis {
-    reader: RedisReader,
-}
+struct Redis(RedisReader);
 
 impl RedisReader {
     fn new(opening: &Opening) -> RedisReader {
@@ -91,12 +85,12 @@ impl Observer for RedisReader {
 
 impl Redis {
     fn ask(&self, words: &[&str], question: Deadline<'_>) -> Result<(), QueryError> {
-        let mut connection = redis::RedisConnection::open(self.reader.address()?, question)?;
+        let mut connection = redis::RedisConnection::open(self.0.address()?, question)?;
         connection.command(words, question).map(drop)
     }
 
     fn set(&mut self, to: Bytes, question: Deadline<'_>) -> Result<(), QueryError> {
-        let recorded = self.reader.owner.request(to);
+        let recorded = self.0.owner.request(to);
         recorded.map_err(|e| QueryError::new(format!("cannot record the limit: {e}")))?;
         let bytes = to.get().to_string();
         self.ask(&["CONFIG", "SET", "maxmemory", &bytes], question)
@@ -163,7 +157,7 @@ impl ServerInfo {
 
 impl Server for Redis {
     fn observer(&mut self) -> &mut dyn Observer {
-        &mut self.reader
+        &mut self.0
     }
 
     fn resize(&mut self, to: Bytes) -> Result<(), QueryError> {
@@ -305,29 +299,27 @@ mod tests {
     #[test]
     fn the_floor_follows_the_owner() {
         let sim = Sim::start();
-        let new = || Redis {
-            reader: RedisReader::new(&sim.opening()),
-        };
+        let new = || Redis(RedisReader::new(&sim.opening()));
         let mut server = new();
-        assert_eq!(floor(&mut server.reader), Bytes(900));
+        assert_eq!(floor(&mut server.0), Bytes(900));
         sim.set(5000);
-        assert_eq!(floor(&mut server.reader), Bytes(5000));
+        assert_eq!(floor(&mut server.0), Bytes(5000));
         server.resize(Bytes(9000)).unwrap();
         assert_eq!(sim.state.lock().unwrap().1, 9000);
-        assert_eq!(floor(&mut server.reader), Bytes(5000));
+        assert_eq!(floor(&mut server.0), Bytes(5000));
         // A new balancer does not take the other's limit for the owner's, and neither does a watching one.
         let mut server = new();
-        assert_eq!(floor(&mut server.reader), Bytes(5000));
+        assert_eq!(floor(&mut server.0), Bytes(5000));
         assert_eq!(floor(&mut RedisReader::new(&sim.opening())), Bytes(5000));
         sim.set(2000);
-        assert_eq!(floor(&mut server.reader), Bytes(2000));
+        assert_eq!(floor(&mut server.0), Bytes(2000));
         // The owner restarts it with another limit, and with the one that the balancer set.
         sim.restart("b2", 1000);
-        assert_eq!(floor(&mut server.reader), Bytes(1000));
+        assert_eq!(floor(&mut server.0), Bytes(1000));
         server.resize(Bytes(3000)).unwrap();
-        assert_eq!(floor(&mut server.reader), Bytes(1000));
+        assert_eq!(floor(&mut server.0), Bytes(1000));
         sim.restart("c3", 3000);
-        assert_eq!(floor(&mut server.reader), Bytes(3000));
+        assert_eq!(floor(&mut server.0), Bytes(3000));
     }
 
     #[test]
@@ -339,9 +331,7 @@ mod tests {
             folder,
             ..sim.opening()
         };
-        let mut server = Redis {
-            reader: RedisReader::new(&opening),
-        };
+        let mut server = Redis(RedisReader::new(&opening));
         let error = server.resize(Bytes(9000)).unwrap_err();
         assert!(error.what.contains("cannot record the limit"), "{error}");
         assert_eq!(sim.state.lock().unwrap().1, 5000);

@@ -120,13 +120,9 @@ fn run_target<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, 
         }
         done.said.into_iter().for_each(run.say);
         // Promote one server at a time, in order.
-        waiting.extend(
-            done.promote
-                .iter()
-                .filter(|id| !waiting.contains(id))
-                .copied()
-                .collect::<Vec<_>>(),
-        );
+        let mut new = done.promote;
+        new.retain(|id| !waiting.contains(id));
+        waiting.extend(new);
         if promotion.is_none()
             && let Some(id) = waiting.pop_front()
         {

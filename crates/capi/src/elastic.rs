@@ -32,15 +32,11 @@ pub type hl_granule = u64;
 ///
 /// A granule belongs to a component and to the process that took it. After that process has ended
 /// for any reason, `hl_elastic_recover` in any other process returns the granule.
-pub struct hl_elastic(Arc<Elastic>);
+pub struct hl_elastic(pub(super) Arc<Elastic>);
 
 impl hl_elastic {
     fn new(elastic: Elastic) -> *mut hl_elastic {
         call::hand_out(hl_elastic(Arc::new(elastic)))
-    }
-
-    pub(super) fn share(&self) -> Arc<Elastic> {
-        Arc::clone(&self.0)
     }
 }
 

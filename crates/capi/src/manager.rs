@@ -163,7 +163,7 @@ pub extern "C" fn hl_manager_start(
                 )
             })?,
         };
-        let manager = Manager::new(elastic.share(), Settings::in_process())?;
+        let manager = Manager::new(elastic.0.clone(), Settings::in_process())?;
         let started = manager.start(every.max(Duration::from_millis(1)));
         let running = started.map_err(|e| {
             CallFailure::new(

@@ -269,11 +269,6 @@ pub fn confirm(question: &str) -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "yes"))
 }
 
-/// Returns true if stderr is a terminal.
-pub fn is_stderr_terminal() -> bool {
-    std::io::stderr().is_terminal()
-}
-
 /// Prints lines to stderr and escapes terminal control characters. A closed stderr is not an error.
 pub fn print_stderr(lines: &str) {
     if lines.is_empty() {

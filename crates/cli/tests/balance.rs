@@ -16,11 +16,10 @@ use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::mariadb::{self, MariaDb};
 use hugeleaf_testkit::redis_server::{self, Redis};
-use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, ShutdownSignals, as_account, folder_for};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_testkit::{facts, find_program, left_to_all};
 use hugeleaf_units::Bytes;
-use rustix::process::Signal;
 
 const fn mib(n: u64) -> Bytes {
     Bytes::from_mib(n)
@@ -66,7 +65,7 @@ impl Memcached {
             "-t",
             "1",
         ]);
-        let server = Server::start(&mut command, folder, Signal::TERM, || {
+        let server = Server::start(&mut command, folder, ShutdownSignals::TERM, || {
             TcpStream::connect(("127.0.0.1", port)).is_ok()
         });
         Memcached { server, port }

@@ -12,10 +12,11 @@ use hugeleaf_plan::{Plan, parse};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, ExclusiveHost};
 use hugeleaf_testkit::jvm::{self, Jvm};
-use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for, prepare};
+use hugeleaf_testkit::server::{
+    Server, ServerAccount, ShutdownSignals, as_account, folder_for, prepare,
+};
 use hugeleaf_testkit::{left_to_all, mariadb, postgresql, until};
 use hugeleaf_units::{Bytes, PageSize};
-use rustix::process::Signal;
 
 use crate::common::{CommandOutput, HUGELEAF, not_run};
 
@@ -171,7 +172,9 @@ fn postgresql_of(buffers_gb: u64) {
     pool.set(planned);
     let mut command = postgres_command(&bin, account, folder.path());
     let socket = folder.path().join(".s.PGSQL.5432");
-    let server = Server::start(&mut command, folder, Signal::INT, || socket.exists());
+    let server = Server::start(&mut command, folder, ShutdownSignals::POSTGRESQL, || {
+        socket.exists()
+    });
     pool.is_tight(&test, planned);
     // The plan for the running server is measured, and gives the same number.
     let (again, plan) = pool.plan(&["--postgres", data]);
@@ -217,12 +220,10 @@ fn mariadb_of(test: &str, settings: &str) {
     let account = ServerAccount::first_of(&["mysql", "nobody"]);
     let home = folder_for(account);
     let (data, socket) = (home.path().join("data"), home.path().join("socket"));
-    prepare(
-        as_account(account, &install, home.path())
-            .arg("--no-defaults")
-            .arg(format!("--datadir={}", data.display()))
-            .args(["--auth-root-authentication-method=normal", "--skip-test-db"]),
-    );
+    prepare(mariadb::install_on(
+        &mut as_account(account, &install, home.path()),
+        &data,
+    ));
     let options = home.path().join("options.cnf");
     let text = format!(
         "[mysqld]\ndatadir = {}\nsocket = {}\nskip-networking\nskip-log-bin\nlarge-pages\n{settings}",
@@ -234,7 +235,7 @@ fn mariadb_of(test: &str, settings: &str) {
         let folder = folder_for(account);
         let mut command = as_account(account, &program, folder.path());
         command.arg(format!("--defaults-file={}", options.display()));
-        let server = Server::start(&mut command, folder, Signal::TERM, || {
+        let server = Server::start(&mut command, folder, ShutdownSignals::TERM, || {
             mariadb::is_ready(&socket)
         });
         let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();

@@ -26,7 +26,7 @@ fn top(args: &[&str], size: (u16, u16)) -> Terminal {
 }
 
 fn send(terminal: &Terminal, signal: Signal) {
-    let pid = i32::try_from(terminal.child.id()).unwrap();
+    let pid = i32::try_from(terminal.child.0.id()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
@@ -207,7 +207,7 @@ fn ctrl_z_stops_it_and_it_goes_on() {
             true => terminal.types("\x1a"),
             false => send(&terminal, Signal::TSTP),
         }
-        let stat = format!("/proc/{}/stat", terminal.child.id());
+        let stat = format!("/proc/{}/stat", terminal.child.pid());
         wait_until("it is stopped", || {
             terminal.take(std::time::Duration::from_millis(10));
             std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T "))

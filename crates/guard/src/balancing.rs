@@ -45,13 +45,6 @@ pub(crate) struct Balancing {
     paused: Arc<AtomicBool>,
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct HostContext<'a> {
-    pub root: &'a Root,
-    pub kernel: &'a Kernel,
-    pub host: &'a Host,
-}
-
 impl Balancing {
     /// Runs these targets from now on. Targets that ran before end first, so none may run for a moment.
     ///
@@ -60,7 +53,7 @@ impl Balancing {
     pub fn keep<'s, 'a: 's>(
         &mut self,
         scope: &'s Scope<'s, '_>,
-        with: HostContext<'a>,
+        (root, kernel, host): (&'a Root, &'a Kernel, &'a Host),
         (targets, pause_memory): (&[Target], Share),
         folder: &Path,
         say: impl Fn(LogEvent) + Send + Sync + 'static,
@@ -101,9 +94,9 @@ impl Balancing {
         self.going = Some(going);
         scope.spawn(move || {
             let all = Run {
-                root: with.root,
-                kernel: with.kernel,
-                host: with.host,
+                root,
+                kernel,
+                host,
                 folder: &folder,
                 pause_memory,
                 stop: &stop,

@@ -37,8 +37,9 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> 
     let Ok(httparse::Status::Complete(head)) = response.parse(&answer) else {
         return Err(wrong(&"its answer is not HTTP"));
     };
+    let code = response.code;
     let body = answer.split_off(head);
-    match response_code(&answer) {
+    match code {
         Some(200) => Ok(body),
         _ => Err(wrong(&String::from_utf8_lossy(&body).trim())),
     }
@@ -46,11 +47,6 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> 
 
 fn wrong(socket: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(format!("the guard at {}: {why}", socket.display()), START)
-}
-
-fn response_code(head: &[u8]) -> Option<u16> {
-    let text = std::str::from_utf8(head).ok()?;
-    text.split(' ').nth(1)?.parse().ok()
 }
 
 pub fn ask_status(socket: &Path) -> Result<GuardStatus, Failure> {

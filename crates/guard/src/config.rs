@@ -3,11 +3,9 @@
 //! Parses the file and its drop-ins into [`Config`]; errors name file, line and column. This module does not
 //! act: [`crate::rule`] selects the rule of a process tree, and [`crate::policy`] decides.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use hugeleaf_mover::{Pace, Percent};
@@ -22,7 +20,7 @@ pub use crate::limits::{Action, Hours, Keep, PromotionLimits, Prove};
 use crate::rule::{Matcher, Rule};
 use hugeleaf_balancer::{BalanceAction, Target, WrittenTarget};
 use hugeleaf_units::Share;
-use hugeleaf_units::deserialize::{checked, time};
+use hugeleaf_units::deserialize::{checked, some, time};
 
 /// Schema of the file that this version reads.
 pub const SCHEMA: u64 = 1;
@@ -343,14 +341,6 @@ fn label(path: &Path, n: usize, written: &Written) -> String {
         .file_name()
         .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
     format!("{file} rule {}: {}", n + 1, written.matcher())
-}
-
-fn some<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
-    from: D,
-) -> Result<Option<T>, D::Error> {
-    checked(from, |text| {
-        text.parse().map(Some).map_err(|e: T::Err| e.to_string())
-    })
 }
 
 fn schema<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {

@@ -16,7 +16,7 @@ use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
 
-use crate::balancing::{Balancing, HostContext};
+use crate::balancing::Balancing;
 use crate::config::{Config, ConfigError};
 use crate::fault::fault;
 use crate::files::{Files, group_id};
@@ -24,9 +24,7 @@ use crate::instance_lock::lock_instance;
 use crate::log::{Log, LogEntry};
 use crate::observation::{Now, Observation, ObservedTree};
 use crate::observer::Observer;
-use crate::policy::{
-    Decision, Job, JobOutcome, Promoted, decide, forget, learn, pressure, proof_in_words,
-};
+use crate::policy::{Decision, JobOutcome, Promoted, decide, learn, pressure, proof_in_words};
 use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolInputs, Resize};
 use crate::run_job::{Tools, work};
@@ -352,12 +350,10 @@ impl<'a> Guard<'a> {
         'a: 's,
     {
         self.balancing.set_paused(self.state.paused_since.is_some());
-        let (root, kernel, host) = (self.root, self.kernel, self.host);
-        let with = HostContext { root, kernel, host };
         let events = self.events.0.clone();
         let kept = self.balancing.keep(
             scope,
-            with,
+            (self.root, self.kernel, self.host),
             (&self.config.targets, self.config.pause_memory),
             &self.places.run,
             move |said| {
@@ -392,7 +388,7 @@ impl<'a> Guard<'a> {
         'a: 's,
     {
         let before = processor_without_answers();
-        let was_busy = !self.jobs.is_empty() || self.pools.is_checking();
+        let was_busy = !self.jobs.is_empty() || self.pools.is_checking;
         let (observation, now) = self.observer.scan(&self.config, &self.state)?;
         let closer = observation.programs.iter().any(|p| p.closer.is_some());
         let decisions = decide(&self.config, &mut self.state, &observation, now);
@@ -429,7 +425,7 @@ impl<'a> Guard<'a> {
         let (pools, at) = (self.observer.pools(), now.since_boot);
         pools::record_unused(&mut self.state.pools, &pools, at);
         let short = pressure(&self.config, &self.state, &self.observation.host, at);
-        let short = short.map(|why| why.to_string());
+        let short = short.map(|why| why.text());
         // Read the plans now, because an undo may have changed them since.
         let may_act = short.is_some() && !self.pools.may.is_empty();
         let at_once = may_act || !self.state.pools.given.is_empty();
@@ -578,7 +574,7 @@ impl<'a> Guard<'a> {
     {
         self.log_decision(
             &decision,
-            what_of(&decision.job),
+            decision.job.kind().name(),
             decision.why.clone(),
             None,
             None,
@@ -658,7 +654,7 @@ impl<'a> Guard<'a> {
         let next = match &seen {
             Some(seen) => learn(&self.config, &mut self.state, seen, came, &host, now),
             None => {
-                forget(&mut self.state, decision.id);
+                self.state.tracks.remove(&decision.id);
                 None
             }
         };
@@ -711,7 +707,7 @@ impl<'a> Guard<'a> {
                 self.notify(&[sd_notify::NotifyState::Reloading]);
                 match self.files.read() {
                     Ok(config) => {
-                        self.log.set_most(config.log_bytes);
+                        self.log.most = config.log_bytes;
                         self.config = config;
                         self.pools.look_again();
                         self.problem("rules", None);
@@ -971,15 +967,6 @@ impl<'a> Guard<'a> {
 
 fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
-const fn what_of(job: &Job) -> &'static str {
-    match job {
-        Job::Promote { .. } => "promote",
-        Job::Demote { .. } => "demote",
-        Job::Test { .. } => "test",
-        Job::Sample { .. } => "sample",
-    }
 }
 
 fn watchdog() -> Option<Duration> {

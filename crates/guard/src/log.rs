@@ -41,7 +41,7 @@ pub struct LogEntry {
 #[derive(Debug)]
 pub struct Log {
     path: Option<PathBuf>,
-    most: Bytes,
+    pub most: Bytes,
     length: u64,
     entries: VecDeque<LogEntry>,
     system: System,
@@ -107,10 +107,6 @@ impl Log {
             problem: None,
             lost: 0,
         }
-    }
-
-    pub fn set_most(&mut self, most: Bytes) {
-        self.most = most;
     }
 
     /// Adds an entry. If the file cannot be written, the entry is lost and [`Log::problem`] reports it.

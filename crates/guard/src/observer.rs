@@ -1,7 +1,6 @@
 //! Scans the host for the policy, only through `hugeleaf-host` and never by files of its own.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::demand::read_user;
@@ -12,7 +11,7 @@ use hugeleaf_host::watch::{ForkTree, ProcessScanner, TreeMemory, since_boot, wal
 use hugeleaf_host::{Fact, Host, Pool, ProcessError, ReadError, Root};
 use hugeleaf_mover::pressure::floor_of;
 use hugeleaf_mover::{ProcessIdentity, ProcessRanges};
-use hugeleaf_proof::MetricSpec;
+use hugeleaf_proof::metric::cpi;
 use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Pages, Range};
 use jiff::Zoned;
@@ -82,7 +81,6 @@ const USERS: usize = 4000;
 
 impl<'a> Observer<'a> {
     pub fn new(root: &'a Root, kernel: &'a Kernel, host: &'a Host) -> Observer<'a> {
-        let counter = "cpi".parse::<MetricSpec>();
         Observer {
             root,
             kernel,
@@ -91,8 +89,7 @@ impl<'a> Observer<'a> {
             users: BTreeMap::new(),
             before: None,
             shares: Shares::default(),
-            counts: counter
-                .is_ok_and(|cpi| cpi.open(&[own_pid()], &AtomicBool::new(false)).is_ok()),
+            counts: cpi(&[own_pid()]).is_ok(),
             unable: unable(kernel, host),
         }
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::observation::{Now, Observation};
 use crate::observer::Observer;
-use crate::policy::{Decision, JobOutcome, Promoted, decide, learn, passed_over, pressure};
+use crate::policy::{JobOutcome, Promoted, decide, learn, passed_over, pressure};
 use crate::pool_watch::PoolWatch;
 use crate::pools::{PoolInputs, outlook};
 use crate::run_job::{Tools, work};
@@ -88,7 +88,10 @@ pub fn once(
             let came = work(tools, &decision, &mut stalls);
             state.counts.stall(&stalls);
             let (text, good) = describe_outcome(&came, began.elapsed());
-            take(&config, state, &seen, &decision, &came, observer.now()?);
+            let now = observer.now()?;
+            if let Some(program) = seen.programs.iter().find(|p| p.id == decision.id) {
+                learn(&config, state, program, &came, &seen.host, now);
+            }
             if matches!(came, JobOutcome::Sampled { .. }) {
                 continue;
             }
@@ -128,7 +131,7 @@ fn pools_outlook(
 ) -> Vec<String> {
     let mut watch = PoolWatch::new(root, kernel);
     watch.read_plans(true, now.since_boot);
-    let short = pressure(config, state, &seen.host, now.since_boot).map(|why| why.to_string());
+    let short = pressure(config, state, &seen.host, now.since_boot).map(|why| why.text());
     outlook(PoolInputs {
         pools: &observer.pools(),
         may: &watch.may,
@@ -159,19 +162,6 @@ pub fn scan_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<GuardStatu
         series: config.series,
         ..GuardStatus::default()
     })
-}
-
-fn take(
-    config: &Config,
-    state: &mut GuardState,
-    seen: &Observation,
-    decision: &Decision,
-    came: &JobOutcome,
-    now: Now,
-) {
-    if let Some(program) = seen.programs.iter().find(|p| p.id == decision.id) {
-        learn(config, state, program, came, &seen.host, now);
-    }
 }
 
 fn describe_outcome(came: &JobOutcome, took: Duration) -> (String, bool) {

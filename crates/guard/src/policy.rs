@@ -354,9 +354,7 @@ fn apply_scan(config: &Config, state: &mut GuardState, seen: &Observation, now: 
         track.closer.touched = touched;
         track.closer_at = Some(now.since_boot);
         track.closer_resident = program.resident;
-        let held = closer.held();
-        if !held.is_zero() {
-            let coverage = closer.large.as_f64() / held.as_f64();
+        if let Some(coverage) = closer.large.share_of(closer.held()) {
             track.add_coverage(now.since_boot, coverage);
         }
     }
@@ -783,10 +781,6 @@ fn remembered<'a>(
     let group = group_of(seen);
     let mut all = state.remembered.iter().rev();
     all.find(|r| r.holds_for(&group, &seen.name, closer, &host.kernel))
-}
-
-pub fn forget(state: &mut GuardState, id: ProgramId) {
-    state.tracks.remove(&id);
 }
 
 /// Records the result of a decision, and returns immediate follow-up work: the demotion of memory without gain.

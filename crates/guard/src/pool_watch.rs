@@ -26,7 +26,8 @@ pub struct PoolWatch<'a> {
     has_plans: bool,
     plans_read: Option<Duration>,
     checked: Option<Duration>,
-    is_checking: bool,
+    /// True while a check runs, which hides the cost of a scan.
+    pub is_checking: bool,
     cost: Duration,
     wait: Duration,
 }
@@ -114,11 +115,6 @@ impl<'a> PoolWatch<'a> {
             given: state.given_back(),
             unused: pools::unused_for_a_day(state, now),
         })
-    }
-
-    /// Returns true while a check runs, which hides the cost of a scan.
-    pub const fn is_checking(&self) -> bool {
-        self.is_checking
     }
 
     /// Records the cost of a check. Checks may use half of `budget`, in processors.
@@ -230,10 +226,10 @@ mod tests {
         };
         let now = Duration::ZERO;
         let check = watch.due(&state, &[], now).unwrap();
-        assert!(watch.is_checking() && watch.due(&state, &[], now).is_none());
+        assert!(watch.is_checking && watch.due(&state, &[], now).is_none());
         let (found, cost) = std::thread::scope(|scope| scope.spawn(|| check.run()).join().unwrap());
         assert_eq!(found, Ok(Vec::new()));
         watch.checked(cost, Share(0.01));
-        assert!(!watch.is_checking() && watch.due(&state, &[], now).is_some());
+        assert!(!watch.is_checking && watch.due(&state, &[], now).is_some());
     }
 }

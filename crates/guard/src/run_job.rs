@@ -27,14 +27,8 @@ pub struct Tools<'a> {
 
 /// Executes a decision. Its calls on processes are added to `stalls` even if it fails.
 pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> JobOutcome {
-    let Tools {
-        kernel,
-        root,
-        host,
-        stop,
-        progress,
-    } = tools;
-    let progress = &mut |seen: &Progress<'_>| progress(seen);
+    let (kernel, root, host, stop) = (tools.kernel, tools.root, tools.host, tools.stop);
+    let progress = &mut |seen: &Progress<'_>| (tools.progress)(seen);
     match &decision.job {
         Job::Promote {
             pace,
@@ -137,13 +131,7 @@ fn tested(
         return Err("no test".into());
     };
     let spec: MetricSpec = metric.parse().map_err(|e| format!("{e}"))?;
-    let Tools {
-        kernel,
-        root,
-        host,
-        stop,
-        ..
-    } = tools;
+    let (kernel, root, host, stop) = (tools.kernel, tools.root, tools.host, tools.stop);
     let mut metric = match spec.open(&decision.pids, stop) {
         Err(_) if stop.load(Ordering::Relaxed) => return Ok(JobOutcome::Stopped),
         opened => opened.map_err(|e| e.to_string())?,

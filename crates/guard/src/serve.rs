@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::rc::Rc;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_sys::{process_usage, thread_usage};
 
 use crate::allowance::Allowance;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::read;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
@@ -184,12 +185,6 @@ struct HttpConnection {
     drains: bool,
 }
 
-#[derive(PartialEq, Eq)]
-enum Goes {
-    On,
-    Over,
-}
-
 /// State of a listener's thread.
 struct Serving<'a> {
     listener: &'a Listener,
@@ -256,15 +251,8 @@ fn serve_until(
     }
 }
 
-fn timeout(time: Duration) -> rustix::event::Timespec {
-    rustix::event::Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
-    }
-}
-
 fn pause(time: Duration) {
-    let _ = poll(&mut [], Some(&timeout(time)));
+    let _ = poll(&mut [], Timespec::try_from(time).ok().as_ref());
 }
 
 impl<'a> Serving<'a> {
@@ -303,7 +291,7 @@ impl<'a> Serving<'a> {
             fds.push(PollFd::from_borrowed_fd(connection.socket.as_fd(), flags));
         }
         // An interrupted wait counts as one without events.
-        let happened = poll(&mut fds, Some(&timeout(TICK))).is_ok();
+        let happened = poll(&mut fds, Timespec::try_from(TICK).ok().as_ref()).is_ok();
         let mut events = fds.iter().map(|fd| happened && !fd.revents().is_empty());
         let comes = events.next().unwrap_or(false);
         (comes, events.collect())
@@ -360,7 +348,7 @@ impl<'a> Serving<'a> {
             let answer = |request: HttpRequest<'_>| reuse(&mut self.kept, request, self.answer);
             connection.response = connection.read(&self.hosts, answer).map(|bytes| (bytes, 0));
         }
-        if connection.go_on() == Goes::Over {
+        if connection.go_on().is_break() {
             connection.until = Instant::now();
         }
     }
@@ -392,7 +380,7 @@ fn reuse(
 }
 
 impl HttpConnection {
-    fn go_on(&mut self) -> Goes {
+    fn go_on(&mut self) -> ControlFlow<()> {
         match self.drains {
             true => self.drain(),
             false => self.write(),
@@ -427,40 +415,40 @@ impl HttpConnection {
         }
     }
 
-    fn write(&mut self) -> Goes {
+    fn write(&mut self) -> ControlFlow<()> {
         let Some((bytes, at)) = &mut self.response else {
-            return Goes::On;
+            return ControlFlow::Continue(());
         };
         while *at < bytes.len() {
             match send(&self.socket, &bytes[*at..], SendFlags::NOSIGNAL) {
-                Ok(0) => return Goes::Over,
+                Ok(0) => return ControlFlow::Break(()),
                 Ok(n) => *at += n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Goes::On,
-                Err(_) => return Goes::Over,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return ControlFlow::Continue(()),
+                Err(_) => return ControlFlow::Break(()),
             }
         }
         self.drains = true;
         self.until = self.until.min(Instant::now() + DRAINS);
         match shutdown(&self.socket, Shutdown::Write) {
             Ok(()) => self.drain(),
-            Err(_) => Goes::Over,
+            Err(_) => ControlFlow::Break(()),
         }
     }
 
-    fn drain(&mut self) -> Goes {
+    fn drain(&mut self) -> ControlFlow<()> {
         let mut buffer = [0; 2048];
         // Read at most one request's length at a time, because others wait.
         for _ in 0..REQUEST / buffer.len() {
             match read(&self.socket, &mut buffer) {
-                Ok(0) => return Goes::Over,
+                Ok(0) => return ControlFlow::Break(()),
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Goes::On,
-                Err(_) => return Goes::Over,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return ControlFlow::Continue(()),
+                Err(_) => return ControlFlow::Break(()),
             }
         }
-        Goes::On
+        ControlFlow::Continue(())
     }
 }
 

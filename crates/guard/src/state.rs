@@ -102,13 +102,14 @@ impl Track {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobKind {
-    Promote,
-    Demote,
-    Test,
-    Sample,
+hugeleaf_units::named! {
+    #[derive(Deserialize)]
+    pub enum JobKind {
+        Promote = "promote",
+        Demote = "demote",
+        Test = "test",
+        Sample = "sample",
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

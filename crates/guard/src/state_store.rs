@@ -40,15 +40,10 @@ impl StateFile {
         };
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return (file, GuardState::default(), None);
-            }
             Err(error) => {
-                return (
-                    file,
-                    GuardState::default(),
-                    Some(format!("{}: {error}", path.display())),
-                );
+                let is_new = error.kind() == std::io::ErrorKind::NotFound;
+                let why = (!is_new).then(|| format!("{}: {error}", path.display()));
+                return (file, GuardState::default(), why);
             }
         };
         match serde_json::from_slice::<SavedState>(&bytes) {

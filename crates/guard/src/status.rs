@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_mover::{BytesByReason, Progress, Stage};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Pages};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Action, Config};
@@ -12,7 +12,7 @@ use crate::observation::Observation;
 use crate::policy::proof_in_words;
 use crate::pools::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
-use crate::state::{CoverageAt, GuardState, PromotionCounts, Proof, Remembered, Track};
+use crate::state::{CoverageAt, GuardState, PromotionCounts, Proof, Remembered};
 use crate::tree_state::{TreeState, TreeStatus};
 use hugeleaf_balancer::BalanceStatus;
 
@@ -120,18 +120,12 @@ pub struct GivenStatus {
 }
 
 pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolsStatus {
-    let given = state.given_back().into_iter().map(|given| {
-        let had = state
-            .given
-            .iter()
-            .find(|g| (g.page, g.node) == (given.page, given.node));
-        let had = had.map_or(0, |g| g.had.get());
-        GivenStatus {
-            page_bytes: given.page.bytes(),
-            node: given.node,
-            had,
-            pages: had.saturating_sub(given.pages.get()),
-        }
+    let given = state.given.iter().filter(|g| g.missing() > Pages(0));
+    let given = given.map(|given| GivenStatus {
+        page_bytes: given.page.bytes(),
+        node: given.node,
+        had: given.had.get(),
+        pages: given.pages.get(),
     });
     PoolsStatus {
         checked,
@@ -275,7 +269,7 @@ pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<
                 standing,
                 base_bytes: track.closer.small,
                 huge_bytes: track.closer.large,
-                coverage: coverage(track),
+                coverage: track.closer.large.share_of(track.closer.held()),
                 page_tables_bytes: track.closer.page_tables,
                 cpu: program.cpu,
                 age_seconds: program.age.as_secs_f64(),
@@ -301,10 +295,6 @@ pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<
         key(a).cmp(&key(b))
     });
     programs
-}
-
-fn coverage(track: &Track) -> Option<f64> {
-    track.closer.large.share_of(track.closer.held())
 }
 
 impl GuardStatus {

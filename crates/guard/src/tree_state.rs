@@ -1,6 +1,5 @@
 //! State of a process tree, and the reason why it is not promoted.
 
-use std::fmt;
 use std::time::Duration;
 
 use hugeleaf_proof::Verdict;
@@ -79,14 +78,8 @@ fn time(time: &Duration) -> String {
     format!("{number} {unit}")
 }
 
-impl fmt::Display for WhyNot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text())
-    }
-}
-
 impl WhyNot {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let percent = |part: &f64| (part * 100.0).round();
         let text = match self {
             WhyNot::Own => "the guard's own process",
@@ -180,7 +173,7 @@ impl TreeStatus {
     pub(crate) fn not(why: &WhyNot, rule: &str) -> TreeStatus {
         TreeStatus {
             reason: why.id().to_owned(),
-            ..TreeStatus::new(TreeState::Skipped, why.to_string(), rule)
+            ..TreeStatus::new(TreeState::Skipped, why.text(), rule)
         }
     }
 }

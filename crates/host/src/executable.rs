@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -70,10 +71,7 @@ pub enum ProgramError {
 ///
 /// # Errors
 /// If there is no such file, or none that may be run.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the program that the caller is about to start"
-)]
+#[expect(clippy::disallowed_methods, reason = "the program to start")]
 pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> {
     let mut path = find(name, search)?;
     let mut scripts = Vec::new();
@@ -121,7 +119,6 @@ fn start_of(file: &File) -> std::io::Result<Start> {
             .split(|b| matches!(b, b' ' | b'\t' | b'\r' | 0))
             .find(|word| !word.is_empty());
         if let Some(word) = word {
-            use std::os::unix::ffi::OsStrExt;
             let word = std::ffi::OsStr::from_bytes(word);
             return Ok(Start::Script(PathBuf::from(word)));
         }
@@ -136,7 +133,9 @@ fn start_of(file: &File) -> std::io::Result<Start> {
 }
 
 fn find(name: &Path, search: &str) -> Result<PathBuf, ProgramError> {
-    if name.as_os_str().is_empty() || is_path(name) {
+    // A name with a slash is not searched for.
+    let bytes = name.as_os_str().as_bytes();
+    if bytes.is_empty() || bytes.contains(&b'/') {
         return runnable_file(name);
     }
     let mut refused = None;
@@ -159,16 +158,7 @@ fn find(name: &Path, search: &str) -> Result<PathBuf, ProgramError> {
     }))
 }
 
-/// True if a name holds a slash. Such a name is not searched for.
-fn is_path(name: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    name.as_os_str().as_bytes().contains(&b'/')
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the program that the caller is about to start"
-)]
+#[expect(clippy::disallowed_methods, reason = "the program to start")]
 fn runnable_file(path: &Path) -> Result<PathBuf, ProgramError> {
     let not_runnable = |reason: String| ProgramError::NotRunnable {
         path: path.to_owned(),
@@ -196,10 +186,7 @@ fn runnable_file(path: &Path) -> Result<PathBuf, ProgramError> {
     Ok(path.to_owned())
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the program that the caller is about to start"
-)]
+#[expect(clippy::disallowed_methods, reason = "the program to start")]
 fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
     Program {
         privilege: privilege(&path),
@@ -264,10 +251,7 @@ fn format_of(file: &File) -> Format {
 
 /// Returns the rights of the file that this process does not have. A setuid file of the same user
 /// changes nothing, and root gains nothing by capabilities.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the program that the caller is about to start"
-)]
+#[expect(clippy::disallowed_methods, reason = "the program to start")]
 fn privilege(path: &Path) -> Option<Privilege> {
     const SETUID: u32 = 0o4000;
     const SETGID: u32 = 0o2000;

@@ -60,8 +60,10 @@ pub use {
     executable::{
         Elf, Format, Privilege, Program, ProgramError, find_program, has_hidden_sqlite, parse_elf,
     },
+    limits::cgroup_paths::unescape,
+    parse::MountLine,
     process::{ProcessError, ReadDetail, read_all_processes, read_process},
     system::{HostIdentity, identity, read_host, read_leftovers, read_owners},
-    target::{ProcessTree, Resolved, Target, TargetError, is_in_host_pid_namespace},
+    target::{ProcessTree, Resolved, Target, TargetError, all_pids, is_in_host_pid_namespace},
     watch::ProgramId,
 };

@@ -67,7 +67,7 @@ pub fn all_hugetlb(root: &Root) -> Fact<Vec<Cgroup>> {
         }
         let (sizes, mut found) = (sizes(root), Vec::new());
         for mount in &mounts {
-            each_below(root, mount, "hugetlb", &mut |path| {
+            each_below(root, mount, "hugetlb", |path| {
                 found.extend(hugetlb::of_cgroup(root, mount, path, &sizes));
             });
         }
@@ -80,7 +80,7 @@ pub fn all_hugetlb(root: &Root) -> Fact<Vec<Cgroup>> {
 pub fn all_memory(root: &Root) -> Vec<MemoryLimit> {
     let mut found = Vec::new();
     for mount in mounts(root, "memory") {
-        each_below(root, &mount, "memory", &mut |path| {
+        each_below(root, &mount, "memory", |path| {
             found.extend(memory::of_cgroup(root, &mount, path));
         });
     }
@@ -126,40 +126,24 @@ fn lists(root: &Root, mount: &CgroupMount, path: &str, file: &str, controller: &
 }
 
 /// Calls `each` with the path of every cgroup of a hierarchy that has a controller's files.
-fn each_below(root: &Root, mount: &CgroupMount, controller: &str, each: &mut dyn FnMut(&str)) {
-    let mut left = MOST_CGROUPS;
-    walk(root, mount, controller, ("", 0), &mut left, each);
-}
-
-fn walk(
-    root: &Root,
-    mount: &CgroupMount,
-    controller: &str,
-    (path, depth): (&str, usize),
-    left: &mut usize,
-    each: &mut dyn FnMut(&str),
-) {
-    each(path);
-    // In version 2, the children of a cgroup have these files only if it delegates the controller.
-    let hands_down =
-        mount.version == 1 || lists(root, mount, path, "cgroup.subtree_control", controller);
-    if depth < DEEPEST && hands_down {
-        for name in folders(&root.path(below(&mount.at, path, ""))) {
-            if *left == 0 {
-                return;
-            }
-            *left -= 1;
-            let child = format!("{path}/{name}");
-            walk(root, mount, controller, (&child, depth + 1), left, each);
+fn each_below(root: &Root, mount: &CgroupMount, controller: &str, mut each: impl FnMut(&str)) {
+    let (mut left, mut open) = (MOST_CGROUPS, vec![(String::new(), 0)]);
+    while let Some((path, depth)) = open.pop() {
+        each(&path);
+        // In version 2, the children of a cgroup have these files only if it delegates the controller.
+        let hands_down =
+            mount.version == 1 || lists(root, mount, &path, "cgroup.subtree_control", controller);
+        if depth < DEEPEST && hands_down {
+            let names = folders(&root.path(below(&mount.at, &path, "")));
+            let children = names.iter().take(left);
+            open.extend(children.map(|name| (format!("{path}/{name}"), depth + 1)));
+            left = left.saturating_sub(names.len());
         }
     }
 }
 
 /// Returns the sorted names of the folders in a folder. Empty if it cannot be read, because cgroups come and go.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "folders of the kernel, a limited number"
-)]
+#[expect(clippy::disallowed_methods, reason = "folders of the kernel")]
 fn folders(path: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries

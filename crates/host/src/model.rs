@@ -3,6 +3,7 @@
 //! Each field's comment names the file that the value was read from, so a number on the screen can be traced to its
 //! source. In JSON a field has the name given by its serde attribute, or its own (docs/reference/json.md).
 
+use std::borrow::Borrow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -819,14 +820,18 @@ impl PageUsage {
         }
     }
 
+    /// Adds the entries of other tables to a table.
+    pub fn add_all(table: &mut Vec<PageUsage>, more: impl IntoIterator<Item: Borrow<PageUsage>>) {
+        for held in more {
+            let held: &PageUsage = held.borrow();
+            PageUsage::add(table, held.size, held.kind, held.bytes);
+        }
+    }
+
     /// Returns the share of a table on huge pages. `None` if the table is empty.
     pub fn coverage(table: &[PageUsage]) -> Option<f64> {
-        let large: Bytes = table
-            .iter()
-            .filter(|h| h.kind != PageKind::Base)
-            .map(|h| h.bytes)
-            .sum();
-        large.share_of(PageUsage::total(table))
+        let total = PageUsage::total(table);
+        (total - PageUsage::on_base(table)).share_of(total)
     }
 
     pub fn total(table: &[PageUsage]) -> Bytes {
@@ -914,6 +919,12 @@ pub struct Process {
 }
 
 impl Process {
+    /// True if an io_uring ring registered a part of the range.
+    pub fn is_registered(&self, range: Range) -> bool {
+        let mut buffers = self.registered.entries().iter();
+        buffers.any(|buffer| buffer.intersect(range).is_some())
+    }
+
     /// True if the system's manager put it in this unit, which may be a slice.
     pub fn is_in_unit(&self, unit: &str) -> bool {
         units_in(self.cgroup.as_deref().unwrap_or_default()).any(|own| own == unit)

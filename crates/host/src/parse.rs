@@ -58,7 +58,7 @@ pub fn kib(line: usize, value: &str) -> Result<Bytes, ParseError> {
     not(feature = "full"),
     expect(dead_code, reason = "limits need some of the fields")
 )]
-pub(crate) struct MountLine<'a> {
+pub struct MountLine<'a> {
     pub device: &'a str,
     /// The folder of the file system that is mounted.
     pub top: &'a str,
@@ -112,6 +112,8 @@ pub(crate) fn whole_number(bytes: &[u8], is_big_endian: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::cgroup_paths::unescape;
+    use proptest::prelude::*;
 
     #[test]
     fn knobs_and_sizes() {
@@ -121,5 +123,27 @@ mod tests {
         assert_eq!(kib(1, "  12 kB").unwrap(), Bytes(12288));
         assert!(kib(1, "12 MB").is_err());
         assert_eq!(number("7\n").unwrap(), 7);
+    }
+
+    #[test]
+    fn lines_of_mountinfo() {
+        let line = "39 24 0:38 / /mnt/big\\040pages rw,relatime shared:9 - hugetlbfs none \
+                    rw,gid=26,mode=770,pagesize=1024M";
+        let mount = MountLine::parse(line).unwrap();
+        let expected = ("/mnt/big pages", "rw,relatime", "hugetlbfs");
+        let at = unescape(mount.at);
+        assert_eq!((&*at, mount.options, mount.file_system), expected);
+        assert_eq!(
+            mount.file_system_options,
+            "rw,gid=26,mode=770,pagesize=1024M"
+        );
+        assert!(MountLine::parse("39 24 0:38 / /mnt").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn lines_of_mounts_never_panic(text in "[ \\\\0-9a-z,=/-]{0,60}") {
+            let _ = MountLine::parse(&text).map(|mount| unescape(mount.at));
+        }
     }
 }

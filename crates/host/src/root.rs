@@ -1,7 +1,4 @@
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the place that opens files of a host"
-)]
+#![expect(clippy::disallowed_methods, reason = "opens the files of a host")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -324,7 +324,7 @@ pub fn is_in_host_pid_namespace(root: &Root) -> Option<bool> {
 }
 
 /// Returns the ids of all processes that `/proc` shows, ascending.
-pub(crate) fn all_pids(root: &Root) -> Vec<Pid> {
+pub fn all_pids(root: &Root) -> Vec<Pid> {
     let names = root.list("proc").or_default();
     let mut pids: Vec<Pid> = names
         .iter()

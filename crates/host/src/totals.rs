@@ -13,14 +13,9 @@ pub fn host_memory(host: &Host) -> Vec<PageUsage> {
     let m = &host.memory;
     let known = |f: &crate::Fact<Bytes>| f.get().unwrap_or_default();
     let pmd_mapped = known(&m.anon_huge) + known(&m.shmem_pmd_mapped) + known(&m.file_pmd_mapped);
-    let mapped = known(&m.anon) + known(&m.mapped);
+    let on_base = known(&m.anon) + known(&m.mapped) - pmd_mapped;
     let mut table = Vec::new();
-    PageUsage::add(
-        &mut table,
-        host.base_page,
-        PageKind::Base,
-        mapped - pmd_mapped,
-    );
+    PageUsage::add(&mut table, host.base_page, PageKind::Base, on_base);
     if let Some(pmd) = host.pmd_page.get() {
         PageUsage::add(&mut table, pmd, PageKind::Thp, pmd_mapped);
     }
@@ -40,9 +35,7 @@ pub fn process_memory(processes: &[Process]) -> Vec<PageUsage> {
     let mut table = Vec::new();
     for (process, counts) in processes.iter().zip(counted(&all)) {
         for (segment, counts) in process.segments.iter().zip(counts) {
-            for held in part_of(segment, counts.resident) {
-                PageUsage::add(&mut table, held.size, held.kind, held.bytes);
-            }
+            PageUsage::add_all(&mut table, part_of(segment, counts.resident));
         }
     }
     table
@@ -62,12 +55,12 @@ pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<PageUsag
                 PageUsage::total(held),
             )
         });
-        add_all(&mut counted_once, best.unwrap_or_default());
+        PageUsage::add_all(&mut counted_once, best.unwrap_or_default());
     }
     for process in processes {
         let mut objects = Vec::new();
         for held in shared.iter().filter_map(|o| table_in(o, process.pid)) {
-            add_all(&mut objects, held);
+            PageUsage::add_all(&mut objects, held);
         }
         // A process may have touched a part of the objects only.
         let whole = PageUsage::total(&objects);
@@ -94,12 +87,6 @@ fn table_in(object: &SharedObject, pid: Pid) -> Option<&[PageUsage]> {
     object.attached.binary_search(&pid).ok()?;
     let worse = object.worse.iter().find(|(worse, _)| *worse == pid);
     Some(worse.map_or(object.by_page_size.as_slice(), |(_, held)| held.as_slice()))
-}
-
-fn add_all(table: &mut Vec<PageUsage>, more: &[PageUsage]) {
-    for held in more {
-        PageUsage::add(table, held.size, held.kind, held.bytes);
-    }
 }
 
 /// Returns the bytes of a table on pages of the same size and kind.

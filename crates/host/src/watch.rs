@@ -456,20 +456,16 @@ impl TreeWalk<'_> {
                     let (small, large) = self.objects.entry(map.object).or_default();
                     *(if is_large { large } else { small }) += len;
                 } else if detail == ScanDetail::Sizes || state.has(PageState::EXCLUSIVE) {
-                    *(if is_large {
-                        &mut found.huge
-                    } else {
-                        &mut found.base
-                    }) += len;
+                    match is_large {
+                        true => found.huge += len,
+                        false => found.base += len,
+                    }
                 } else {
                     found.shared += len;
-                    let common = &mut self.shared;
-                    (if is_large {
-                        &mut common.huge
-                    } else {
-                        &mut common.base
-                    })
-                    .push(run.range);
+                    match is_large {
+                        true => self.shared.huge.push(run.range),
+                        false => self.shared.base.push(run.range),
+                    }
                 }
             }
         }

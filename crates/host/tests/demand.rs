@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{
-    DemandError, DemandSource, PageSource, Requirement, Service, ServiceKind, Services,
+    DemandError, DemandSource, PageSource, Requirement, SOURCES, Service, ServiceKind, Services,
     read_services, read_source,
 };
 use hugeleaf_host::{Fact, Pid, Root, read_memory_facts};
@@ -26,7 +26,8 @@ fn of(root: &Root, source: &DemandSource) -> Result<Vec<Service>, DemandError> {
 }
 
 fn by_flag(flag: &str, value: &str) -> DemandSource {
-    DemandSource::by_flag(flag, value).unwrap()
+    let kind = SOURCES.iter().find(|kind| kind.flag == flag).unwrap();
+    DemandSource::Flag(kind, value.into())
 }
 
 /// Copies a captured host and adds some files.

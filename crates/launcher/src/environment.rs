@@ -12,6 +12,7 @@ use crate::library::Library;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
+const SQLITE: &str = "HUGELEAF_SQLITE";
 
 /// Size of SQLite's page cache, and the library that provides it.
 #[derive(Debug, Clone)]
@@ -19,14 +20,6 @@ pub struct SqliteCache {
     pub library: PathBuf,
     pub size: Bytes,
     pub ladder: Ladder,
-}
-
-impl SqliteCache {
-    const VARIABLE: &str = "HUGELEAF_SQLITE";
-
-    fn value(&self) -> String {
-        format!("{};{}", self.size.get(), self.ladder)
-    }
 }
 
 /// Returns the variables to set for a program into which `library` is loaded; `None` if its loader must not load it.
@@ -44,7 +37,8 @@ pub fn variables(
         if let Some(sqlite) = sqlite {
             check_path(&sqlite.library)?;
             list.push(&sqlite.library);
-            all.push((SqliteCache::VARIABLE, sqlite.value().into()));
+            let value = format!("{};{}", sqlite.size.get(), sqlite.ladder);
+            all.push((SQLITE, value.into()));
         }
         all.push((PRELOAD, preload(&list, &before(PRELOAD))));
     }

@@ -23,7 +23,7 @@ use hugeleaf_verdict::run::{Numa, Obstacle, Policy, obstacle};
 use serde::Serialize;
 
 pub use environment::{SqliteCache, variables};
-pub use library::Library;
+pub use library::{Library, place};
 pub use process_watch::{Watch, Watcher};
 
 /// A process as observed when it held the most memory.
@@ -44,7 +44,7 @@ pub struct ProcessPeak {
     pub roles: Vec<RoleState>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct WatchReport {
     /// The processes, largest first.
     pub processes: Vec<ProcessPeak>,
@@ -80,14 +80,6 @@ pub fn library_for(
     match obstacle {
         Some(obstacle) if !obstacle.may_pass_on => Ok(None),
         _ => place(library, is_dry).map(Some),
-    }
-}
-
-/// Returns the file of a library that is loaded into any program, as [`library_for`].
-pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
-    match is_dry {
-        true => library::planned_path(library),
-        false => library::place(library),
     }
 }
 

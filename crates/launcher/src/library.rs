@@ -47,14 +47,16 @@ const FOLDER: &str = "hugeleaf";
 /// Write permission of group and others.
 const FOREIGN_WRITE: u32 = 0o022;
 
-/// Returns the path of the library, after writing it if needed. Empty bytes mean that none was built for this
-/// architecture.
+/// Returns the path of the library. Writes the file if needed, except in a dry run. Empty bytes mean that none was
+/// built for this architecture.
 ///
 /// # Errors
 /// No folder is writable only by this user or root.
-pub fn place(library: &Library) -> Result<PathBuf, Failure> {
+pub fn place(library: &Library, is_dry: bool) -> Result<PathBuf, Failure> {
     let path = match existing(library)? {
+        Some(path) if is_dry => return Ok(path),
         Some(path) => path,
+        None if is_dry => return Ok(own_folder(library)?.join(file_name(library))),
         None => write_to(&own_folder(library)?, library)?,
     };
     if is_mounted_noexec(&path).unwrap_or(false) {
@@ -62,14 +64,6 @@ pub fn place(library: &Library) -> Result<PathBuf, Failure> {
         return Err(refuse(library, &path, why));
     }
     Ok(path)
-}
-
-/// Returns the path that [`place`] would return, without writing anything.
-pub fn planned_path(library: &Library) -> Result<PathBuf, Failure> {
-    match existing(library)? {
-        Some(path) => Ok(path),
-        None => Ok(own_folder(library)?.join(file_name(library))),
-    }
 }
 
 /// Returns an existing file: the one named in the variable, the one installed next to this program, or root's

@@ -15,13 +15,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::process::parse_run_settings;
-use hugeleaf_host::{Host, Root};
+use hugeleaf_host::{Host, Root, all_pids};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Failure;
 use tempfile::{Builder, TempDir};
 
 use crate::WatchReport;
-use crate::tree::{Tree, ids};
+use crate::tree::Tree;
 
 /// Delay of the first scan, and the longest pause between two.
 const FIRST: Duration = Duration::from_millis(10);
@@ -85,7 +85,7 @@ impl Watcher {
             socket,
             listener,
             host,
-            before: ids(root),
+            before: all_pids(root).into_iter().collect(),
         })
     }
 

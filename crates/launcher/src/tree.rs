@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use hugeleaf_host::process::{identity, read_run_settings, stat};
 use hugeleaf_host::{
-    Fact, Host, Process, ReadDetail, Root, RunSettings, has_hidden_sqlite, read_memory_facts,
-    read_process,
+    Fact, Host, Process, ReadDetail, Root, RunSettings, all_pids, has_hidden_sqlite,
+    read_memory_facts, read_process,
 };
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
-use hugeleaf_verdict::roles::{RoleState, Roles, judge_roles, sum_of};
+use hugeleaf_verdict::roles::{Roles, judge_roles, sum_of};
 use hugeleaf_verdict::why::account;
 
 use crate::{ProcessPeak, WatchReport};
@@ -43,10 +43,8 @@ pub struct Tree {
     /// Ids that existed at the last scan, members or not.
     known: BTreeSet<Pid>,
     members: BTreeMap<Pid, TreeMember>,
-    ended: Vec<ProcessPeak>,
-    left_out: usize,
-    peak: Bytes,
-    roles: Vec<RoleState>,
+    /// Processes that have ended, and the peak of all.
+    report: WatchReport,
     /// Files with code of these processes, if they are to be searched for a SQLite at the end.
     code: Option<BTreeSet<PathBuf>>,
 }
@@ -70,10 +68,7 @@ impl Tree {
             started: Instant::now(),
             known: before,
             members: BTreeMap::new(),
-            ended: Vec::new(),
-            left_out: 0,
-            peak: Bytes::ZERO,
-            roles: Vec::new(),
+            report: WatchReport::default(),
             code: finds_sqlite.then(BTreeSet::new),
         };
         tree.admit(program);
@@ -103,18 +98,13 @@ impl Tree {
             self.drop_member(pid);
         }
         self.keep_largest();
-        let code = self.code.take().unwrap_or_default().into_iter();
-        WatchReport {
-            hidden_sqlite: code.filter(|path| has_hidden_sqlite(path)).collect(),
-            processes: self.ended,
-            left_out: self.left_out,
-            peak: self.peak,
-            roles: self.roles,
-        }
+        let code = self.code.unwrap_or_default().into_iter();
+        self.report.hidden_sqlite = code.filter(|path| has_hidden_sqlite(path)).collect();
+        self.report
     }
 
     fn find_new(&mut self) {
-        let all = ids(&self.root);
+        let all: BTreeSet<Pid> = all_pids(&self.root).into_iter().collect();
         for pid in all.difference(&self.known.clone()) {
             if !self.members.contains_key(pid) && self.belongs(*pid) {
                 self.admit(*pid);
@@ -241,40 +231,32 @@ impl Tree {
         let best = member.and_then(|member| Some((member.peak, member.best?)));
         if let Some((peak, (mut seen, roles))) = best {
             seen.peak = seen.peak.max(peak);
-            self.peak = self.peak.max(peak);
+            self.report.peak = self.report.peak.max(peak);
             seen.roles = roles.states;
-            self.ended.push(seen);
+            self.report.processes.push(seen);
         }
-        if self.ended.len() > 4 * LISTED {
+        if self.report.processes.len() > 4 * LISTED {
             self.keep_largest();
         }
     }
 
     fn keep_largest(&mut self) {
-        self.ended
-            .sort_by_key(|seen| (std::cmp::Reverse(seen.peak), seen.pid));
-        self.left_out += self.ended.len().saturating_sub(LISTED);
-        self.ended.truncate(LISTED);
+        let ended = &mut self.report.processes;
+        ended.sort_by_key(|seen| (std::cmp::Reverse(seen.peak), seen.pid));
+        self.report.left_out += ended.len().saturating_sub(LISTED);
+        ended.truncate(LISTED);
     }
 
     /// Sums up all live processes if they hold more together than ever before.
     fn sum_up(&mut self) {
         let total: Bytes = self.members.values().map(|m| m.resident).sum();
-        if total >= less_a_little(self.peak) && !total.is_zero() {
-            self.peak = self.peak.max(total);
+        if total >= less_a_little(self.report.peak) && !total.is_zero() {
+            self.report.peak = self.report.peak.max(total);
             let best = self.members.values().filter_map(|m| m.best.as_ref());
             let roles: Vec<&Roles> = best.map(|(_, roles)| roles).collect();
-            self.roles = sum_of(&roles);
+            self.report.roles = sum_of(&roles);
         }
     }
-}
-
-pub fn ids(root: &Root) -> BTreeSet<Pid> {
-    let names = root.list("proc");
-    let names = names.known().into_iter().flatten();
-    names
-        .filter_map(|name| name.parse().ok().map(Pid))
-        .collect()
 }
 
 /// Returns current and peak resident memory, including hugetlb pages (for which the kernel keeps no

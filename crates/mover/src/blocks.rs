@@ -273,7 +273,7 @@ impl Rules<'_> {
 
 /// Plans the blocks of each process, in the order of the processes.
 pub fn plan(processes: &[&Process], rules: &Rules<'_>) -> Vec<BlockPlan> {
-    let shared = SharedBlocks::from_processes(processes, rules);
+    let shared = shared_blocks(processes, rules);
     let each = processes.iter().enumerate();
     each.map(|(index, process)| plan_process(index, process, rules, &shared))
         .collect()
@@ -312,12 +312,11 @@ fn plan_process(
             plan.overlap += thp_bytes(segment);
         }
         let place = SegmentContext {
-            pid: process.pid,
+            process,
             index,
             segment,
             kind,
             share,
-            registered: process.registered.known().map_or(&[], Vec::as_slice),
         };
         for slot in eligible::cut(segment, rules.huge, &pages.runs) {
             plan_slot(&mut plan, &place, &slot, rules, shared);
@@ -327,12 +326,11 @@ fn plan_process(
 }
 
 struct SegmentContext<'a> {
-    pid: Pid,
+    process: &'a Process,
     index: usize,
     segment: &'a Segment,
     kind: MappingKind,
     share: SharedWeight,
-    registered: &'a [Range],
 }
 
 fn plan_slot(
@@ -359,9 +357,9 @@ fn plan_slot(
     if !rules.allows(place.index, range) {
         return;
     }
-    let union = shared.get(block.object, block.offset);
+    let union = shared.get(&(block.object, block.offset));
     match judge(block, tally, rules, union, place.index) {
-        Ok(block) if place.is_registered(range) && !block.map_only => {
+        Ok(block) if place.process.is_registered(range) && !block.map_only => {
             plan.leave_out(eligible::Reason::Pinned, tally.on_base(), share);
         }
         Ok(block) => plan.blocks.push(block),
@@ -405,7 +403,7 @@ impl SegmentContext<'_> {
             false => range.len(),
         };
         Block {
-            pid: self.pid,
+            pid: self.process.pid,
             range,
             role: segment.role,
             kind: self.kind,
@@ -418,11 +416,6 @@ impl SegmentContext<'_> {
             exclusive,
             share,
         }
-    }
-
-    fn is_registered(&self, block: Range) -> bool {
-        let mut buffers = self.registered.iter();
-        buffers.any(|buffer| buffer.intersect(block).is_some())
     }
 }
 
@@ -514,12 +507,11 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> BlockPl
         };
         plan.huge_unknown |= !pages.huge_known;
         let place = SegmentContext {
-            pid: process.pid,
+            process,
             index,
             segment,
             kind,
             share,
-            registered: &[],
         };
         let mut unknown = Bytes::ZERO;
         let slots = eligible::cut(segment, rules.huge, &pages.runs);
@@ -656,37 +648,31 @@ impl Union {
     }
 }
 
-struct SharedBlocks(HashMap<(ObjectId, u64), Union>);
+type SharedBlocks = HashMap<BlockKey, Union>;
 
-impl SharedBlocks {
-    fn from_processes(processes: &[&Process], rules: &Rules<'_>) -> SharedBlocks {
-        let mut all = SharedBlocks(HashMap::new());
-        for (index, process) in processes.iter().enumerate() {
-            for segment in &process.segments {
-                if eligible::mapping(rules.host, process, segment) == Ok(MappingKind::Shared) {
-                    all.add(index, segment, rules);
-                }
+fn shared_blocks(processes: &[&Process], rules: &Rules<'_>) -> SharedBlocks {
+    let mut all = SharedBlocks::new();
+    for (index, process) in processes.iter().enumerate() {
+        for segment in &process.segments {
+            if eligible::mapping(rules.host, process, segment) == Ok(MappingKind::Shared) {
+                add_shared(&mut all, index, segment, rules);
             }
         }
-        all
     }
+    all
+}
 
-    fn add(&mut self, index: usize, segment: &Segment, rules: &Rules<'_>) {
-        let runs = segment.pages.known().map_or(&[][..], |pages| &pages.runs);
-        let parts = eligible::parts(segment.range, rules.huge, runs);
-        for part in parts.filter(|part| part.whole && is_resident(part.state)) {
-            let key = (object_of(segment), offset_of(segment, part.slot));
-            let union = self.0.entry(key).or_insert_with(|| Union {
-                first: (index, part.slot.start()),
-                ..Union::default()
-            });
-            union.huge |= part.state.has(PageState::HUGE);
-            union.mark(part.slot, part.range, rules);
-        }
-    }
-
-    fn get(&self, object: ObjectId, offset: u64) -> Option<&Union> {
-        self.0.get(&(object, offset))
+fn add_shared(all: &mut SharedBlocks, index: usize, segment: &Segment, rules: &Rules<'_>) {
+    let runs = segment.pages.known().map_or(&[][..], |pages| &pages.runs);
+    let parts = eligible::parts(segment.range, rules.huge, runs);
+    for part in parts.filter(|part| part.whole && is_resident(part.state)) {
+        let key = (object_of(segment), offset_of(segment, part.slot));
+        let union = all.entry(key).or_insert_with(|| Union {
+            first: (index, part.slot.start()),
+            ..Union::default()
+        });
+        union.huge |= part.state.has(PageState::HUGE);
+        union.mark(part.slot, part.range, rules);
     }
 }
 

@@ -8,14 +8,14 @@ use hugeleaf_sys::{Advice, Errno, Kernel, Pid, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::blocks;
-use crate::finish::{self, Outcome};
+use crate::finish::{Outcome, finish};
 use crate::job::{Context, Job, State, Work};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
 use crate::precondition::PreconditionError;
 use crate::process_memory::HeldBeforeSplit;
 use crate::split::{self, Splitter};
-use crate::{job, pacer, privilege, readback, zero_pages};
+use crate::{job, pacer, readback, zero_pages};
 
 /// Number of attempts on a huge page that stays whole although the kernel reported success. Another
 /// task held a reference to it at that moment.
@@ -63,14 +63,7 @@ pub fn demote(
             splitter.split_shared(&mut job, work, options, by_file);
         }
     }
-    Ok(finish::finish(
-        job,
-        works,
-        skipped,
-        huge,
-        false,
-        options.dry_run,
-    ))
+    Ok(finish(job, works, skipped, huge, false, options.dry_run))
 }
 
 fn plan_all(
@@ -191,17 +184,6 @@ fn refused(job: &Job<'_>, work: &mut Work, block: usize, error: &SysError) -> St
         Errno::NOMEM => State::Failed(Reason::Unmapped),
         Errno::INVAL if work.plan.blocks[block].locked => State::Failed(Reason::Locked),
         Errno::INVAL => State::Failed(Reason::Refused),
-        Errno::SRCH => {
-            job.is_same(work);
-            State::Failed(Reason::ProcessEnded)
-        }
-        errno if privilege::is_denied(errno) => {
-            job.is_same(work);
-            for state in work.states.iter_mut().filter(|s| **s == State::Todo) {
-                *state = State::Failed(Reason::Denied);
-            }
-            State::Failed(Reason::Denied)
-        }
-        errno => State::Failed(Reason::Other(errno)),
+        errno => job.failed(work, errno),
     }
 }

@@ -8,13 +8,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use hugeleaf_host::{Process, Root};
+use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
 use crate::outcome::ProcessEnd;
 use crate::process_memory::ProcessIdentity;
 
-/// One process, permanently distinguished from every other.
+/// One process, permanently distinguished from every other. `fd` and then `pagemap` are opened before the process is
+/// read.
 pub(crate) struct ProcessHandle {
     pub(crate) fd: PidFd,
     pub(crate) pagemap: File,
@@ -28,16 +29,6 @@ pub(crate) enum ProcessLoss {
 }
 
 impl ProcessHandle {
-    /// Creates the identity of the process behind `fd`. `process` was read after `fd` and then `pagemap` were
-    /// opened.
-    pub(crate) fn new(fd: PidFd, pagemap: File, process: &Process) -> ProcessHandle {
-        ProcessHandle {
-            fd,
-            pagemap,
-            who: ProcessIdentity::from(process),
-        }
-    }
-
     pub(crate) fn pid(&self) -> Pid {
         self.fd.pid()
     }

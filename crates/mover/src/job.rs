@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, limits};
-use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SysError};
+use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, RealTimePriority, SysError};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::blocks::{BlockPlan, Rules};
@@ -80,6 +80,14 @@ impl Work {
             who: self.identity.who,
             ranges,
         }
+    }
+
+    /// Returns true if the process is still the planned one, and records the loss otherwise.
+    pub(crate) fn is_same(&mut self, context: &Context<'_>) -> bool {
+        if self.lost.is_none() {
+            self.lost = self.identity.check(context.kernel, context.root).err();
+        }
+        self.lost.is_none()
     }
 
     pub(crate) fn ended(&self) -> Option<ProcessEnd> {
@@ -182,7 +190,7 @@ fn open_one(
     if let Some(advice) = advice {
         privilege::probe(kernel, root, &fd, process.uid, advice)?;
     }
-    let identity = ProcessHandle::new(fd, pagemap, &process);
+    let identity = ProcessHandle { fd, pagemap, who };
     match identity.check(kernel, root) {
         Ok(()) => Ok((identity, process)),
         Err(ProcessLoss::Ended(_)) => Err(gone()),
@@ -309,22 +317,29 @@ impl<'a> Job<'a> {
         if self.stopped_by.is_some() || work.lost.is_some() || !self.pressure_allows(work) {
             return false;
         }
-        self.is_same(work)
+        work.is_same(&self.context)
     }
 
     pub(crate) fn is_asked_to_stop(&self) -> bool {
         self.context.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the process is still the planned one, and records the loss otherwise.
-    pub(crate) fn is_same(&self, work: &mut Work) -> bool {
-        if work.lost.is_none() {
-            work.lost = work
-                .identity
-                .check(self.context.kernel, self.context.root)
-                .err();
-        }
-        work.lost.is_none()
+    /// Maps an error that does not concern the block itself to a state.
+    pub(crate) fn failed(&self, work: &mut Work, errno: Errno) -> State {
+        let reason = match errno {
+            Errno::SRCH => Reason::ProcessEnded,
+            // The right was there at the start, so the process has executed a set-user-id program. Its memory must
+            // not be touched any more.
+            errno if privilege::is_denied(errno) => {
+                for state in work.states.iter_mut().filter(|s| **s == State::Todo) {
+                    *state = State::Failed(Reason::Denied);
+                }
+                Reason::Denied
+            }
+            errno => return State::Failed(Reason::Other(errno)),
+        };
+        work.is_same(&self.context);
+        State::Failed(reason)
     }
 
     /// Waits until the host has free memory; returns false if it stayed short.
@@ -384,7 +399,7 @@ impl<'a> Job<'a> {
         let before = kernel.now();
         let answer = {
             // A task that waits for a lock of this call should not also wait for the scheduler.
-            let _first = (self.pace.longest_stall).and_then(|_| kernel.raise_priority().ok());
+            let _first = (self.pace.longest_stall).and_then(|_| RealTimePriority::new().ok());
             act(kernel, &work.identity.fd)
         };
         let took = kernel.now().saturating_sub(before);

@@ -113,7 +113,7 @@ impl Default for PromoteOptions {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DemoteOptions {
     pub pace: Pace,
     /// Only huge pages inside these ranges, e.g. [`crate::ProcessOutcome::moved`] of a promotion to be reverted; `None` for
@@ -122,18 +122,6 @@ pub struct DemoteOptions {
     /// Records the memory that blocks hold when they are split ([`PromoteOptions::held`]).
     pub record_held: bool,
     pub dry_run: bool,
-}
-
-impl Default for DemoteOptions {
-    /// A tenth of the process's time, all huge pages.
-    fn default() -> DemoteOptions {
-        DemoteOptions {
-            pace: Pace::default(),
-            only: None,
-            record_held: false,
-            dry_run: false,
-        }
-    }
 }
 
 /// Returns the ranges given for a process. `None` means no restriction; an empty list means that the restriction does not

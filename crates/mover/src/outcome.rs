@@ -19,10 +19,8 @@ pub enum Reason {
     #[error("{}", .0.says())]
     Not(eligible::Reason),
     // Refused by the kernel.
-    /// EAGAIN in every pass: other tasks hold the pages.
     #[error("busy in every pass (EAGAIN): pinned for I/O, or held elsewhere")]
     Busy,
-    /// EBUSY: the cgroup's memory limit has no room for the new page.
     #[error("no room under the cgroup's memory limit, or its pages are held (EBUSY in every pass)")]
     CgroupLimit,
     /// ENOMEM on mapped memory: no contiguous block is available.
@@ -31,7 +29,6 @@ pub enum Reason {
     /// ENOMEM on memory that is no longer mapped.
     #[error("unmapped or freed by the program meanwhile")]
     Unmapped,
-    /// EINVAL from the call.
     #[error("refused by the kernel (EINVAL)")]
     Refused,
     /// EPERM or EACCES after the first calls succeeded.
@@ -39,7 +36,6 @@ pub enum Reason {
     Denied,
     #[error("refused by the kernel: {0}")]
     Other(Errno),
-    /// The kernel reported success, but the page map shows otherwise.
     #[error(
         "the kernel reported success, but the page map shows otherwise: the process or \
          khugepaged changed it again"
@@ -50,17 +46,13 @@ pub enum Reason {
     /// either, if that was tried.
     #[error("mapped by several processes{}", and_why(*.0))]
     SharedByOthers(Option<NoSplit>),
-    /// Locked in memory (mlock): the kernel refuses MADV_COLD.
     #[error("locked in memory (mlock): the kernel refuses to split it")]
     Locked,
     // Ended early.
-    /// Not reached because of Ctrl-C.
     #[error("not reached: interrupted")]
     Interrupted,
-    /// Not reached because the host was short of memory.
     #[error("not reached: the host stayed short of memory")]
     Pressure,
-    /// Not reached because the process exited or executed another program.
     #[error("the process exited or executed another program")]
     ProcessEnded,
 }
@@ -278,7 +270,6 @@ pub struct ProcessOutcome {
     #[serde(rename = "resident_after_bytes")]
     pub resident_after: Option<Bytes>,
     /// True if THP was switched on for a process that had disabled it for itself, or would be in a dry run.
-    #[serde(rename = "thp_enabled")]
     pub thp_enabled: bool,
     pub ended: Option<ProcessEnd>,
 }
@@ -298,7 +289,6 @@ impl ProcessOutcome {
 pub enum StoppedBy {
     /// The stop flag was set (Ctrl-C).
     Signal,
-    #[serde(rename = "memory-pressure")]
     MemoryPressure,
     NoContiguousMemory,
 }

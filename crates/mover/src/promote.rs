@@ -12,7 +12,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, MappingKind};
 
 use crate::blocks::{self, Block, Rules};
-use crate::finish::{self, Outcome};
+use crate::finish::{Outcome, finish};
 use crate::job::{Context, Job, Opened, State, Work};
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
@@ -69,14 +69,7 @@ pub fn promote(
         };
         mover.all(&mut works, options);
     }
-    Ok(finish::finish(
-        job,
-        works,
-        skipped,
-        huge,
-        true,
-        options.dry_run,
-    ))
+    Ok(finish(job, works, skipped, huge, true, options.dry_run))
 }
 
 fn plan_all(
@@ -345,7 +338,7 @@ impl PromotionRun<'_, '_> {
         let map = match map {
             Ok(map) => map,
             Err(e) => {
-                self.job.is_same(work);
+                work.is_same(&self.job.context);
                 mark(work, chunk, State::Failed(Reason::Other(e.errno)));
                 return Vec::new();
             }
@@ -430,20 +423,11 @@ impl PromotionRun<'_, '_> {
             Errno::AGAIN | Errno::INTR => State::Again(Reason::Busy),
             Errno::BUSY => State::Again(Reason::CgroupLimit),
             Errno::NOMEM => self.no_memory(work, range),
-            Errno::INVAL => self.invalid(work, chunk),
-            Errno::SRCH => {
-                self.job.is_same(work);
-                State::Failed(Reason::ProcessEnded)
-            }
-            errno if privilege::is_denied(errno) => {
-                // The right was there at the start, so the process has executed a set-user-id
-                // program. Its memory must not be touched any more.
-                let rest = indices(work, |i, w| w.states[i] == State::Todo);
-                mark(work, &rest, State::Failed(Reason::Denied));
-                self.job.is_same(work);
-                State::Failed(Reason::Denied)
-            }
-            errno => State::Failed(Reason::Other(errno)),
+            Errno::INVAL => match is_mapped(self.job.context.root, work.identity.pid(), range) {
+                true => State::Failed(Reason::Refused),
+                false => State::Failed(Reason::Unmapped),
+            },
+            errno => self.job.failed(work, errno),
         };
         mark(work, chunk, state);
     }
@@ -460,14 +444,6 @@ impl PromotionRun<'_, '_> {
             self.job.hold_back(work, BACK_OFF * 10);
         }
         State::Again(Reason::NoContiguousMemory)
-    }
-
-    fn invalid(&self, work: &Work, chunk: &[usize]) -> State {
-        let range = work.plan.blocks[chunk[0]].range;
-        match is_mapped(self.job.context.root, work.identity.pid(), range) {
-            true => State::Failed(Reason::Refused),
-            false => State::Failed(Reason::Unmapped),
-        }
     }
 }
 

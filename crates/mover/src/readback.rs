@@ -1,10 +1,8 @@
 //! Reads back the result from the page map and smaps, because the return values of the calls are
 //! not reliable.
 
-use std::fs::File;
-
 use hugeleaf_host::{Process, ReadDetail, Role};
-use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
+use hugeleaf_sys::{PageRun, PageState, ScanDetail};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::MappingKind;
 
@@ -29,27 +27,19 @@ pub(crate) enum ReadbackState {
 /// report huge pages (Linux before 6.7) or cannot be read.
 pub(crate) fn read_pages(context: &Context<'_>, work: &Work) -> Option<Vec<ReadbackState>> {
     let blocks = &work.plan.blocks;
+    let pagemap = &work.identity.pagemap;
     let mut now = Vec::with_capacity(blocks.len());
     let mut at = 0;
     while at < blocks.len() {
         let len = neighbours(&blocks[at..]);
         let part = &blocks[at..at + len];
         let range = Range::new(part[0].range.start(), part[len - 1].range.end()).ok()?;
-        let runs = huge_runs(context, &work.identity.pagemap, range).ok()??;
-        now.extend(states_of(part, &runs));
+        let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes);
+        let map = map.ok().filter(|map| map.huge_known)?;
+        now.extend(states_of(part, &map.runs));
         at += len;
     }
     Some(now)
-}
-
-/// Returns runs of pages with equal state; `None` if HUGE cannot be determined.
-fn huge_runs(
-    context: &Context<'_>,
-    pagemap: &File,
-    range: Range,
-) -> Result<Option<Vec<PageRun>>, SysError> {
-    let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes)?;
-    Ok(map.huge_known.then_some(map.runs))
 }
 
 /// Counts the leading blocks that follow each other without a gap.
@@ -95,18 +85,13 @@ pub(crate) fn outcome(
     unreached: Reason,
     held: Option<&mut HeldBeforeSplit>,
 ) -> ProcessOutcome {
-    if work.lost.is_none() {
-        work.lost = work.identity.check(context.kernel, context.root).err();
-    }
-    let (now, after) = match work.lost {
-        None => (read_pages(context, work), read_after(context, work)),
-        Some(_) => (None, None),
+    let (now, after) = match work.is_same(context) {
+        true => (read_pages(context, work), read_after(context, work)),
+        false => (None, None),
     };
     // The check comes after the read, so that the data is known to be of this program.
-    if work.lost.is_none() {
-        work.lost = work.identity.check(context.kernel, context.root).err();
-    }
-    let after = after.filter(|_| work.lost.is_none());
+    let is_same = work.is_same(context);
+    let after = after.filter(|_| is_same);
     let mut outcome = empty_outcome(work, after.as_ref());
     match (work.lost_reason(), now) {
         (Some(reason), _) => {
@@ -163,13 +148,9 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         ..ProcessOutcome::default()
     };
     for block in &work.plan.blocks {
-        role_of(&mut outcome, block).requested += block.range.len();
+        RoleOutcome::entry(&mut outcome.by_role, block.role).requested += block.range.len();
     }
     outcome
-}
-
-fn role_of<'a>(outcome: &'a mut ProcessOutcome, block: &Block) -> &'a mut RoleOutcome {
-    RoleOutcome::entry(&mut outcome.by_role, block.role)
 }
 
 fn tell_blocks(
@@ -186,7 +167,7 @@ fn tell_blocks(
         if (*now == ReadbackState::Huge) == to_huge && !(to_huge && *now == ReadbackState::Nothing)
         {
             outcome.done += len;
-            role_of(outcome, block).done += len;
+            RoleOutcome::entry(&mut outcome.by_role, block.role).done += len;
             if to_huge {
                 outcome.grown += block.missing;
                 outcome.zeros_restored += block.restores;

@@ -7,9 +7,8 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SplitFile, SysError};
 use hugeleaf_units::Range;
-use hugeleaf_verdict::eligible::MappingKind;
 
-use crate::blocks::{Block, ObjectId};
+use crate::blocks::{Block, BlockKey};
 use crate::job::{Job, State, Work};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Reason, Stage};
@@ -84,7 +83,7 @@ pub(crate) struct Splitter {
     file: Option<Result<SplitFile, NoSplit>>,
     /// Blocks of shared memory that were split through one process. This also split them in all
     /// others that map them.
-    done: HashSet<(ObjectId, u64)>,
+    done: HashSet<BlockKey>,
 }
 
 impl Splitter {
@@ -162,7 +161,7 @@ impl Splitter {
                 Some(now) if now[i] == readback::ReadbackState::Huge => whole.push(i),
                 Some(_) if state == State::Todo => {
                     work.states[i] = State::Called;
-                    if key(work, i).is_some_and(|key| self.done.contains(&key)) {
+                    if block.key().is_some_and(|key| self.done.contains(&key)) {
                         work.methods[i] = Some(Method::SplitFile);
                     }
                 }
@@ -194,7 +193,7 @@ impl Splitter {
 
     fn slice(&mut self, job: &mut Job<'_>, work: &mut Work, slice: &[usize]) {
         let Some(Ok(file)) = &self.file else { return };
-        let keys: Vec<_> = slice.iter().map(|i| key(work, *i)).collect();
+        let keys: Vec<_> = slice.iter().map(|i| work.plan.blocks[*i].key()).collect();
         let (first, last) = (slice[0], slice[slice.len() - 1]);
         let blocks = &work.plan.blocks;
         let Ok(range) = Range::new(blocks[first].range.start(), blocks[last].range.end()) else {
@@ -238,12 +237,6 @@ impl Splitter {
     }
 }
 
-/// Returns the key of a block of shared memory in all processes; `None` for private memory.
-fn key(work: &Work, block: usize) -> Option<(ObjectId, u64)> {
-    let block = &work.plan.blocks[block];
-    (block.kind == MappingKind::Shared).then_some((block.object, block.offset))
-}
-
 fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
     let range = |i: usize| work.plan.blocks[i].range;
     let pairs = todo[..todo.len().min(most)].windows(2);
@@ -269,7 +262,7 @@ fn is_passing(errno: Errno) -> bool {
 fn refused(job: &Job<'_>, work: &mut Work, error: &SysError) -> State {
     match error.errno {
         errno if is_passing(errno) => State::Again(Reason::Busy),
-        errno if is_of_the_process(errno) => match job.is_same(work) {
+        errno if is_of_the_process(errno) => match work.is_same(&job.context) {
             true => State::Failed(Reason::Refused),
             false => State::Failed(Reason::ProcessEnded),
         },

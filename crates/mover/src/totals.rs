@@ -92,7 +92,13 @@ pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals
                 continue;
             }
             seen.extend(block.key().map(|key| (key, entries.len())));
-            entries.push(BlockEntry::new(block, fate, work.no_split));
+            entries.push(BlockEntry {
+                fate,
+                role: block.role,
+                bytes: block.share,
+                missing: block.missing,
+                one_way: block.one_way(work.no_split),
+            });
         }
     }
     for entry in &entries {
@@ -114,18 +120,6 @@ pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals
         totals.already += new.map(|(_, bytes)| *bytes).sum();
     }
     totals
-}
-
-impl BlockEntry {
-    fn new(block: &Block, fate: BlockResult, no_split: Option<NoSplit>) -> BlockEntry {
-        BlockEntry {
-            fate,
-            role: block.role,
-            bytes: block.share,
-            missing: block.missing,
-            one_way: block.one_way(no_split),
-        }
-    }
 }
 
 impl Totals {

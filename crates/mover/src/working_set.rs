@@ -90,7 +90,7 @@ pub fn sample(
         large: Bytes::ZERO,
     };
     for SmapsEntry { counts, .. } in seen.entries.iter().filter(of_ranges) {
-        let small = counts.resident.saturating_sub(counts.pmd_mapped);
+        let small = counts.resident - counts.pmd_mapped;
         all.resident += small;
         all.touched += counts.referenced.min(small);
         all.large += counts.pmd_mapped + counts.hugetlb;
@@ -133,7 +133,11 @@ fn watch(
     }
     let to = kernel.now();
     let between = to.saturating_sub(from).max(Duration::from_millis(1));
-    let entries = entries(root, pid, file)?;
+    let entries = match root.parse_lines(format!("proc/{pid}/{file}"), read_smaps_lines) {
+        Fact::Known(all) => all,
+        Fact::Absent => return Err(format!("process {pid} ended meanwhile")),
+        Fact::Unreadable(error) => return Err(error.to_string()),
+    };
     let cost = from.saturating_sub(began) + kernel.now().saturating_sub(to);
     match identity(root, pid) {
         Ok(after) if after == before => Ok(SmapsSample {
@@ -195,14 +199,6 @@ pub fn walk_time(kernel: &Kernel, root: &Root, pid: Pid) -> Result<Duration, Str
     }
     let pages = base.pages_for(small).get();
     Ok(WALK_TIME_PER_PAGE.saturating_mul(u32::try_from(pages).unwrap_or(u32::MAX)))
-}
-
-fn entries(root: &Root, pid: Pid, file: &str) -> Result<Vec<SmapsEntry>, String> {
-    match root.parse_lines(format!("proc/{pid}/{file}"), read_smaps_lines) {
-        Fact::Known(all) => Ok(all),
-        Fact::Absent => Err(format!("process {pid} ended meanwhile")),
-        Fact::Unreadable(error) => Err(error.to_string()),
-    }
 }
 
 #[cfg(test)]

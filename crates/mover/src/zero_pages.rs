@@ -25,7 +25,7 @@ pub(crate) fn restore_after_split(job: &mut Job<'_>, work: &mut Work, split: &[u
         if work.no_zeros.is_some() {
             continue;
         }
-        if !job.is_same(work) {
+        if !work.is_same(&job.context) {
             return;
         }
         let answer = match block.kind {

@@ -81,26 +81,19 @@ impl PerfEvent {
     /// ENOENT, EOPNOTSUPP or ENODEV: no such event on this machine. EMFILE: too many descriptors.
     pub fn open(setup: &PerfSetup, cpu: u32) -> Result<PerfEvent, SysError> {
         let mut setup = *setup;
+        let on = i32::try_from(cpu).unwrap_or(i32::MAX);
+        let subject = || format!("of all processes on CPU {cpu}");
         loop {
-            match PerfEvent::open_as_it_is(&setup, cpu) {
+            match open_event(&mut attributes(&setup), (-1, on), -1, subject) {
                 Err(error) if error.errno == Errno::INVAL => {
                     setup.rate = allowed(setup.rate).ok_or(error)?;
                 }
-                opened => return opened,
+                opened => {
+                    let (file, rate) = (opened?, setup.rate);
+                    return Ok(PerfEvent { file, cpu, rate });
+                }
             }
         }
-    }
-
-    fn open_as_it_is(setup: &PerfSetup, cpu: u32) -> Result<PerfEvent, SysError> {
-        let mut attr = attributes(setup);
-        let on = i32::try_from(cpu).unwrap_or(i32::MAX);
-        let subject = || format!("of all processes on CPU {cpu}");
-        let file = open_event(&mut attr, (-1, on), -1, subject)?;
-        Ok(PerfEvent {
-            file,
-            cpu,
-            rate: setup.rate,
-        })
     }
 
     pub const fn rate(&self) -> PerfSampling {

@@ -42,6 +42,13 @@ impl Processor {
     }
 }
 
+/// True if `/proc/cpuinfo` reports a hypervisor; `None` without x86's line of flags.
+pub fn is_virtual(cpuinfo: &str) -> Option<bool> {
+    let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let (_, flags) = fields.find(|(name, _)| name.trim() == "flags")?;
+    Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HardwareEvent {
     Cycles,

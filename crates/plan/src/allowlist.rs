@@ -2,7 +2,7 @@
 //! an edited or received file must not be able to write any other kernel setting or configuration
 //! line.
 //!
-//! Pure. These lists must match the output of [`super::make`]: a new setting there needs a line
+//! Pure. These lists must match the output of [`super::build_plan`]: a new setting there needs a line
 //! here.
 
 use std::path::{Component, Path};
@@ -101,15 +101,15 @@ fn is_tmpfile(line: &str) -> bool {
     };
     let takes = match is(path, POOL) {
         true => Some(ValueKind::Number),
-        false => setting(Path::new(path)).filter(|_| is_plain(path)),
+        false => setting(Path::new(path)).filter(|_| is_plain(Path::new(path))),
     };
     takes.is_some_and(|takes| takes.refuses(value).is_none())
 }
 
 /// True for a path without `..`.
-fn is_plain(path: &str) -> bool {
+pub(super) fn is_plain(path: &Path) -> bool {
     let down = |c: Component<'_>| matches!(c, Component::RootDir | Component::Normal(_));
-    Path::new(path).components().all(down)
+    path.components().all(down)
 }
 
 fn is_limit(line: &str) -> bool {

@@ -63,7 +63,9 @@ pub fn build_plan(
         .collect();
     let mut plan = bare(facts, total, ledger.used, margin);
     plan.base.moves = ledger.moves;
-    plan.base.other_pools = other_pools(&ledger);
+    let others = ledger.sizes.iter().filter(|(_, book)| book.planned == 0);
+    let others = others.map(|(size, book)| Pages(book.now.total).in_bytes(*size));
+    plan.base.other_pools = others.sum();
     plan.force = wishes.force.as_deref().map(clean);
     plan.services = planned;
     plan.mounts.clone_from(&wishes.mounts);
@@ -237,13 +239,6 @@ pub(super) fn bare(facts: &PlanFacts<'_>, memory: Bytes, used: Bytes, margin: By
         promises: Vec::new(),
         kept: Vec::new(),
     }
-}
-
-fn other_pools(ledger: &Budget) -> Bytes {
-    let others = ledger.sizes.iter().filter(|(_, book)| book.planned == 0);
-    others
-        .map(|(size, book)| Pages(book.now.total).in_bytes(*size))
-        .sum()
 }
 
 /// Returns the pages of each size that files of other owners request at boot. sysctl files take

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::{pool_file, size_folder};
-use hugeleaf_units::{Bytes, PageSize, Pages};
+use hugeleaf_units::{PageSize, Pages};
 
 use super::arithmetic::pages_text;
 use super::files::{FSTAB, GRUB, LIMITS, OURS, SYSCTL, TMPFILES, UNIT_FILE, UNITS};
@@ -33,7 +33,10 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         let id = format!("knob-{}", knob_name(&knob.path));
         setting(id, &knob.path, &knob.now, &knob.why).needing(restart(&knob.restart))
     }));
-    steps.extend(group(plan));
+    steps.extend(plan.group.iter().map(|group| {
+        let gid = group.gid.to_string();
+        setting("group", Path::new(SHM_GROUP), &gid, &group.why)
+    }));
     let files = [sysctl(plan), tmpfiles(plan), limits(plan), grub(plan)];
     steps.extend(files.into_iter().flatten());
     steps.extend(plan.mounts.iter().map(fstab));
@@ -155,12 +158,6 @@ fn knob_name(path: &Path) -> String {
     }
 }
 
-fn group(plan: &Plan) -> Option<Step> {
-    let group = plan.group.as_ref()?;
-    let (path, gid) = (Path::new(SHM_GROUP), group.gid.to_string());
-    Some(setting("group", path, &gid, &group.why))
-}
-
 /// Returns the pages of one size over all nodes after a boot, if one number suffices. The kernel
 /// spreads `vm.nr_hugepages` evenly, and the first nodes get the remainder.
 fn as_one_number(plan: &Plan, size: PageSize) -> Option<Pages> {
@@ -234,15 +231,11 @@ fn tmpfiles(plan: &Plan) -> Option<Step> {
     Some(file("tmpfiles", TMPFILES, &body, why, &verify))
 }
 
-/// limits.conf(5) counts in units of 1024 bytes.
-fn in_kib(bytes: Bytes) -> u64 {
-    bytes.get().div_ceil(Bytes::from_kib(1).get())
-}
-
 fn limits(plan: &Plan) -> Option<Step> {
     let mut body = String::new();
     for limit in &plan.limits {
-        let kib = in_kib(limit.memlock);
+        // limits.conf(5) counts in units of 1024 bytes.
+        let kib = limit.memlock.get().div_ceil(1024);
         for kind in ["soft", "hard"] {
             let _ = writeln!(body, "{} {kind} memlock {kib}", limit.user);
         }
@@ -279,10 +272,7 @@ fn mount_steps(mount: &Mount) -> [Step; 2] {
     let name = path_name(&mount.path);
     let verify = format!("findmnt {}", mount.path.display());
     let (page, path) = (mount.page, &mount.path);
-    let folder = StepAction::Folder {
-        mode: CLOSED,
-        owner: None,
-    };
+    let folder = StepAction::Folder { mode: CLOSED };
     let mounted = StepAction::Mount {
         options: options(mount),
     };

@@ -1,8 +1,7 @@
 //! Plan files: text in, a plan or an error with line and column out. The library `toml` reads the
-//! TOML. [`sense`] finds contradictory plans, and this module locates them in the text.
+//! TOML. [`contradictions`] finds contradictory plans, and this module locates them in the text.
 
 use hugeleaf_units::line_and_column;
-use std::fmt;
 use std::ops::Range;
 
 use toml::de::DeTable;
@@ -11,7 +10,8 @@ use super::model::Plan;
 use super::read::check;
 use super::validate::{Contradiction, contradictions};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{what}", if *line == 0 { String::new() } else { format!("line {line}, column {column}: ") })]
 pub struct PlanError {
     /// The line, from 1; 0 if unknown.
     pub line: usize,
@@ -19,17 +19,6 @@ pub struct PlanError {
     pub column: usize,
     pub what: String,
 }
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(f, "{}", self.what),
-            line => write!(f, "line {line}, column {}: {}", self.column, self.what),
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}
 
 pub fn parse(text: &str) -> Result<Plan, PlanError> {
     let read = |e: toml::de::Error| at(text, e.span(), one_line(e.message()));

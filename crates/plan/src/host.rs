@@ -26,7 +26,7 @@ mod undo;
 
 pub use apply::{ApplyOptions, ApplyRequest, apply};
 pub use error::{HostError, Obstacle};
-pub use journal::{Applied, AppliedStep, JOURNAL, applied};
+pub use journal::{Applied, AppliedStep, JOURNAL, applied, history};
 pub use outcome::{ApplyOutcome, StepOutcome, StepState, StopReason, UndoOutcome};
 pub use path_state::{Content, Place};
 pub use pool::POOL_ATTEMPTS;

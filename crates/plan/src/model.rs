@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use hugeleaf_host::demand::{Mappings, PageSource, ServiceKind};
+use hugeleaf_units::deserialize::some;
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -62,7 +63,7 @@ pub struct TargetHost {
     #[serde(deserialize_with = "read::size", skip_serializing)]
     pub base_page: PageSize,
     /// The page size of a hugetlb request without a size.
-    #[serde(default, deserialize_with = "read::some_size", skip_serializing)]
+    #[serde(default, deserialize_with = "some", skip_serializing)]
     pub default_page: Option<PageSize>,
     #[serde(deserialize_with = "read::sizes", skip_serializing)]
     pub pages: Vec<PageSize>,

@@ -335,7 +335,6 @@ fn not_lasting(plan: &Plan, facts: &PlanFacts<'_>) -> Option<String> {
 }
 
 fn not_in_kernel(plan: &Plan, services: &[Service], wishes: &PlanOptions) -> Option<String> {
-    use hugeleaf_host::demand::PageSource;
     if wishes.sizes.as_ref().is_some_and(Vec::is_empty) {
         return None;
     }

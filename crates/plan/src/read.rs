@@ -2,7 +2,7 @@
 //! are refused here, where line and column are still known.
 
 use std::ops::Range;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use hugeleaf_host::demand::ServiceKind;
 use hugeleaf_units::PageSize;
@@ -90,9 +90,8 @@ fn kind(text: &str) -> Result<(), String> {
 /// Checks an absolute path without `..`.
 fn is_path(text: &str) -> Result<&Path, String> {
     let path = Path::new(text);
-    let plain = |c: Component<'_>| matches!(c, Component::RootDir | Component::Normal(_));
     is_text(text)?;
-    if text.contains(['"', '\\']) || !path.is_absolute() || !path.components().all(plain) {
+    if text.contains(['"', '\\']) || !path.is_absolute() || !allowlist::is_plain(path) {
         return Err(format!(
             "'{text}' is not a valid path; expected an absolute path without .."
         ));
@@ -132,10 +131,6 @@ fn is_value(text: &str) -> Result<(), String> {
 
 pub fn size<'de, D: Deserializer<'de>>(from: D) -> Result<PageSize, D::Error> {
     String::deserialize(from)?.parse().map_err(D::Error::custom)
-}
-
-pub fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PageSize>, D::Error> {
-    size(from).map(Some)
 }
 
 /// A page size in a list. An error names the element.

@@ -56,6 +56,7 @@ fn unusual(plan: &Plan, service: &Service, planned: &ServicePlan) -> Option<Page
 }
 
 fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
+    let now = format_current_setting(service);
     let mut lines = Vec::new();
     if let Some(size) = unusual(plan, service, planned) {
         lines.push(format!("postgresql.conf: huge_page_size = '{size}B'"));
@@ -64,17 +65,12 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
         Requirement::Always => return lines,
         Requirement::Cannot => format!(
             "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL uses a \
-             pool for no other type{}",
-            format_current_setting(service)
+             pool for no other type{now}"
         ),
-        Requirement::Never => format!(
-            "postgresql.conf: huge_pages = on{}",
-            format_current_setting(service)
-        ),
-        Requirement::IfAvailable | Requirement::Unknown => format!(
-            "postgresql.conf: huge_pages = on, so that it does not fall back silently{}",
-            format_current_setting(service)
-        ),
+        Requirement::Never => format!("postgresql.conf: huge_pages = on{now}"),
+        Requirement::IfAvailable | Requirement::Unknown => {
+            format!("postgresql.conf: huge_pages = on, so that it does not fall back silently{now}")
+        }
     });
     lines
 }
@@ -83,10 +79,8 @@ fn mariadb(service: &Service) -> Vec<String> {
     match service.huge_page_setting.requirement {
         Requirement::IfAvailable | Requirement::Always => Vec::new(),
         Requirement::Never | Requirement::Cannot | Requirement::Unknown => {
-            vec![format!(
-                "its option file, [mysqld]: large_pages = ON{}",
-                format_current_setting(service)
-            )]
+            let now = format_current_setting(service);
+            vec![format!("its option file, [mysqld]: large_pages = ON{now}")]
         }
     }
 }
@@ -140,16 +134,11 @@ fn sysv(service: &Service) -> Vec<String> {
 }
 
 fn pod(planned: &ServicePlan) -> Vec<String> {
-    let line = |size: PageSize| pod_line(size, planned.pages_of(size).in_bytes(size));
-    sizes(planned)
-        .into_iter()
-        .map(|size| {
-            format!(
-                "pod, resources.limits and resources.requests: {}",
-                line(size)
-            )
-        })
-        .collect()
+    let line = |size: PageSize| {
+        let line = pod_line(size, planned.pages_of(size).in_bytes(size));
+        format!("pod, resources.limits and resources.requests: {line}")
+    };
+    sizes(planned).into_iter().map(line).collect()
 }
 
 fn ladder(planned: &ServicePlan) -> String {

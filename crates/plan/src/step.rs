@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use hugeleaf_units::{PageSize, Pages};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
@@ -66,7 +66,6 @@ pub enum StepAction {
     },
     Folder {
         mode: u32,
-        owner: Option<(u32, u32)>,
     },
     Mount {
         /// Options in the syntax of mount(8), as in `pagesize=2M,uid=26,mode=0770`.
@@ -88,7 +87,8 @@ impl StepAction {
 }
 
 /// The action that gives a step its full effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Needs {
     Nothing,
     Restart(Vec<String>),
@@ -98,24 +98,4 @@ pub enum Needs {
         first: String,
     },
     Login,
-}
-
-/// Serializes as `restart[]`, `reboot` and `first`, or `login`.
-impl Serialize for Needs {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if *self == Needs::Nothing {
-            return serializer.serialize_none();
-        }
-        let mut map = serializer.serialize_map(None)?;
-        match self {
-            Needs::Nothing => {}
-            Needs::Restart(services) => map.serialize_entry("restart", services)?,
-            Needs::Reboot { first } => {
-                map.serialize_entry("reboot", &true)?;
-                map.serialize_entry("first", first)?;
-            }
-            Needs::Login => map.serialize_entry("login", &true)?,
-        }
-        map.end()
-    }
 }

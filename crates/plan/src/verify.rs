@@ -93,7 +93,7 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// Maps a step name to its kind (see `What::name`). A block is part of a file.
+    /// Maps a step name to its kind (see `StepAction::name`). A block is part of a file.
     pub fn of_step(name: &str) -> StepKind {
         match name {
             "knob" => StepKind::Knob,

@@ -7,7 +7,6 @@
 //! reservations.
 //!
 //! # Safety
-//!
 //! Gives access rights only inside such a reservation, above the part that malloc uses.
 
 #![allow(unsafe_code)]

@@ -5,7 +5,6 @@
 //! exclusive to this process, because a collapse copies pages that a forked child still shares.
 //!
 //! # Safety
-//!
 //! The buffers are mapped for one step, and lent to it alone.
 
 #![allow(unsafe_code)]

@@ -2,7 +2,6 @@
 //! call. A negative result is `-errno`, as returned by the kernel.
 //!
 //! # Safety
-//!
 //! The hazard of each is the call's effect on memory: addresses given here must be ones that the
 //! caller owns. The functions are unsafe if a wrong address could remove memory in use, and safe if
 //! the kernel checks everything that is passed.
@@ -119,7 +118,6 @@ pub const fn failed(result: isize) -> bool {
 /// Makes one system call.
 ///
 /// # Safety
-///
 /// The effect on memory must be intended by the caller, who owns that memory.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
@@ -138,7 +136,6 @@ pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
 /// Makes one system call.
 ///
 /// # Safety
-///
 /// The effect on memory must be intended by the caller, who owns that memory.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
@@ -156,7 +153,6 @@ pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
 /// Fails on other architectures, where the library stays inactive.
 ///
 /// # Safety
-///
 /// None is needed.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub unsafe fn call(_number: usize, _arguments: [usize; 6]) -> isize {
@@ -164,7 +160,6 @@ pub unsafe fn call(_number: usize, _arguments: [usize; 6]) -> isize {
 }
 
 /// # Safety
-///
 /// With `MAP_FIXED`, the existing mapping is lost: it must be the caller's.
 pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usize) -> isize {
     // SAFETY: ensured by the caller.
@@ -181,7 +176,6 @@ pub fn map_new(length: usize, protection: usize, how: usize) -> Option<usize> {
 /// `mmap(2)` of a file.
 ///
 /// # Safety
-///
 /// With `MAP_FIXED`, the existing mapping is lost: it must be the caller's.
 pub unsafe fn mmap_file(
     address: usize,
@@ -197,7 +191,6 @@ pub unsafe fn mmap_file(
 }
 
 /// # Safety
-///
 /// Nothing may use the range any more.
 pub unsafe fn munmap(address: usize, length: usize) -> isize {
     // SAFETY: ensured by the caller.
@@ -205,7 +198,6 @@ pub unsafe fn munmap(address: usize, length: usize) -> isize {
 }
 
 /// # Safety
-///
 /// Nothing may rely on rights that are removed.
 pub unsafe fn mprotect(address: usize, length: usize, protection: usize) -> isize {
     // SAFETY: ensured by the caller.
@@ -213,7 +205,6 @@ pub unsafe fn mprotect(address: usize, length: usize, protection: usize) -> isiz
 }
 
 /// # Safety
-///
 /// Nothing may use the old range, nor the previous content of the new one, after the move.
 pub unsafe fn mremap(old: usize, length: usize, new: usize, flags: usize, to: usize) -> isize {
     // SAFETY: ensured by the caller.
@@ -223,7 +214,6 @@ pub unsafe fn mremap(old: usize, length: usize, new: usize, flags: usize, to: us
 /// Sets the break (`brk(2)`). Returns the new break, or the old one if it could not be moved.
 ///
 /// # Safety
-///
 /// Nothing may use memory above the new break.
 pub unsafe fn brk(to: usize) -> usize {
     // SAFETY: ensured by the caller.
@@ -239,7 +229,6 @@ pub fn advise(address: usize, length: usize, advice: Advice) -> isize {
 }
 
 /// # Safety
-///
 /// The option's conditions must hold.
 pub unsafe fn prctl(arguments: [usize; 6]) -> isize {
     // SAFETY: ensured by the caller.
@@ -306,7 +295,6 @@ pub fn write(file: usize, text: &[u8]) -> isize {
 }
 
 /// # Safety
-///
 /// On `/proc/self/mem` it changes memory, code included: the caller must intend that.
 pub unsafe fn pwrite(file: usize, bytes: &[u8], offset: usize) -> isize {
     let arguments = [file, bytes.as_ptr() as usize, bytes.len(), offset, 0, 0];
@@ -450,7 +438,6 @@ pub fn shmget(key: usize, size: usize, flags: usize) -> isize {
 }
 
 /// # Safety
-///
 /// With `SHM_REMAP`, the existing mapping is lost: it must be the caller's.
 pub unsafe fn shmat(id: usize, address: usize, flags: usize) -> isize {
     // SAFETY: ensured by the caller.
@@ -458,7 +445,6 @@ pub unsafe fn shmat(id: usize, address: usize, flags: usize) -> isize {
 }
 
 /// # Safety
-///
 /// Nothing may use the attached range any more.
 pub unsafe fn shmdt(address: usize) -> isize {
     // SAFETY: ensured by the caller.
@@ -512,7 +498,6 @@ pub fn soft_limit(resource: usize) -> Option<usize> {
 /// `EFAULT` if it is not mapped and no stack may be extended to it.
 ///
 /// # Safety
-///
 /// Memory at that address, if any, must be unused.
 pub unsafe fn limit_into(resource: usize, to: usize) -> isize {
     // SAFETY: ensured by the caller.
@@ -549,7 +534,6 @@ pub fn fsmount(file: usize) -> isize {
 /// Creates a child on a copy of this stack by `clone(2)`, as `fork` does, with more flags.
 ///
 /// # Safety
-///
 /// The child is a copy of one thread: it may make system calls and must end in `exit`.
 pub unsafe fn clone(flags: usize) -> isize {
     // SAFETY: ensured by the caller.

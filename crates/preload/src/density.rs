@@ -14,7 +14,6 @@
 //! them and then no more requests, so the first four are assumed used until a check says otherwise.
 //!
 //! # Safety
-//!
 //! The table of kinds is mapped once, and stays.
 //!
 //! Everything is a hint: two threads at once may merge two samples into one, whose check is then useless.

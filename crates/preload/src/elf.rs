@@ -2,7 +2,6 @@
 //! symbols from libc's own hash table (`DT_GNU_HASH`).
 //!
 //! # Safety
-//!
 //! Reads tables of libraries that the dynamic loader has mapped and relocated.
 //! It trusts their addresses, as the loader does; lengths are bounded if the format has a bound.
 

@@ -15,36 +15,26 @@
 //! since the last one.
 //!
 //! # Safety
-//!
 //! Copies memory and replaces the original by the copy while the process has one thread.
 
 #![allow(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls;
 use crate::settings::number;
 use crate::state;
 use crate::{backlog, density, elf, heap, pool, say, window};
 
-/// Address of libc's `__register_atfork`, if found.
-static REGISTER: AtomicUsize = AtomicUsize::new(0);
-static WATCHED: AtomicBool = AtomicBool::new(false);
-
 type Handler = extern "C" fn();
 type Register = extern "C" fn(Option<Handler>, Option<Handler>, Option<Handler>, usize) -> i32;
 
-pub fn start(register: usize) {
-    REGISTER.store(register, Relaxed);
-}
-
 /// Registers handlers for each fork. Call it in the constructor: libc holds the lock of its handler
 /// list while it waits for malloc's, so a call from inside malloc would deadlock.
-pub fn watch() {
-    let register = REGISTER.load(Relaxed);
-    if register == 0 || WATCHED.swap(true, Relaxed) {
+pub fn watch(libc: &elf::Object) {
+    let Some((register, _)) = libc.symbol(b"__register_atfork") else {
         return;
-    }
+    };
     // SAFETY: the function of glibc with that name has these arguments.
     let register: Register = unsafe { core::mem::transmute(register) };
     register(Some(before), None, Some(in_child), 0);
@@ -59,8 +49,8 @@ extern "C" fn in_child() {
 
 extern "C" fn before() {
     // Forks inside libc run only this handler, and can no longer be refused.
-    if heap::may_use_pools() && threads() == Some(1) && !move_off_pools() {
-        say_not_left();
+    if heap::may_use_pools() && threads() == Some(1) {
+        move_off_pools();
     }
 }
 
@@ -95,21 +85,17 @@ pub fn must_refuse() -> bool {
         ]);
         return true;
     }
-    let refused = !move_off_pools();
-    if refused {
-        say_not_left();
-    }
-    refused
+    !move_off_pools()
 }
 
-fn say_not_left() {
-    say::once(&[b"fork: no memory to copy private memory off reserved pages; use --data thp"]);
-}
-
-/// Moves memory from hugetlb pages to THP. Returns true if none is left.
+/// Moves memory from hugetlb pages to THP. Returns true if none is left, and says so otherwise.
 fn move_off_pools() -> bool {
     // SAFETY: one thread, as ensured by the callers.
-    pool::move_off_pool() && unsafe { heap::move_off_pools() }
+    let is_moved = pool::move_off_pool() && unsafe { heap::move_off_pools() };
+    if !is_moved {
+        say::once(&[b"fork: no memory to copy private memory off reserved pages; use --data thp"]);
+    }
+    is_moved
 }
 
 /// Returns true if no other thread and no other process shares this process's memory.

@@ -48,12 +48,6 @@ pub fn windows() -> bool {
     growing() && (USED.load(Relaxed) || settings().data.mandatory)
 }
 
-/// Returns true if a mapping of that length is recorded before the process has grown.
-#[inline(always)]
-pub fn watching(length: usize) -> bool {
-    density::is_watching() || length >= settings().data_after
-}
-
 #[inline(always)]
 pub fn note(bytes: usize) {
     look_after(SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes));

@@ -8,7 +8,6 @@
 //! mapped, and not from the program's break.
 //!
 //! # Safety
-//!
 //! Moves the break only to libc's request or above it, and writes zeros only to memory that libc does
 //! not use. Libc does not lock its break either: callers of `sbrk` must not race (malloc locks).
 
@@ -230,7 +229,6 @@ pub fn may_use_pools() -> bool {
 /// Moves hugetlb memory to THP before a fork. Returns true if none is left.
 ///
 /// # Safety
-///
 /// No other thread runs.
 pub unsafe fn move_off_pools() -> bool {
     let (own, end) = (OWN_START.load(Relaxed), MAPPED.load(Relaxed));
@@ -266,21 +264,16 @@ fn extend_own(mapped: usize, to: usize) -> bool {
         return false;
     }
     let data = &settings().data;
-    let done = may_use_pools() && data.sizes().any(|size| map_pool(mapped, ahead, size));
-    if done || (!data.hugetlb_only() && map_transparent(mapped, ahead)) {
+    let place = |size| placement::place_hugetlb(mapped, ahead - mapped, size, flag::PRIVATE);
+    let on_pool = may_use_pools() && data.sizes().any(place);
+    if on_pool {
+        POOL_FROM.fetch_min(mapped, Relaxed);
+    }
+    if on_pool || (!data.hugetlb_only() && map_transparent(mapped, ahead)) {
         MAPPED.store(ahead, Relaxed);
         return true;
     }
     false
-}
-
-/// Maps populated hugetlb pages of one size over all of `[from, to)`, or nothing.
-fn map_pool(from: usize, to: usize, size: usize) -> bool {
-    let laid = placement::place_hugetlb(from, to - from, size, flag::PRIVATE);
-    if laid {
-        POOL_FROM.fetch_min(from, Relaxed);
-    }
-    laid
 }
 
 fn map_transparent(from: usize, to: usize) -> bool {

@@ -2,7 +2,6 @@
 //! They behave as documented and set `errno`.
 //!
 //! # Safety
-//!
 //! Called by the program under the terms of the manual page of each.
 //! Their additional work affects only memory that is not handed out yet.
 
@@ -14,7 +13,7 @@ use crate::calls::flag::MEMORY;
 use crate::calls::{self, Advice, failed, flag};
 use crate::placement::{self, populate, reserve_as};
 use crate::private::{self, judged};
-use crate::shared::{self, HookResult};
+use crate::shared;
 use crate::state::{growing, is_inactive, libc_text, round_up, settings};
 use crate::{
     arena, density, elf, fork, growth, heap, mandatory, mandatory_mmap, pool, segments, stack,
@@ -218,9 +217,9 @@ fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> i
         return own();
     }
     match shared::anonymous(length) {
-        HookResult::At(at) => at as isize,
-        HookResult::Pass => own(),
-        HookResult::Fail(error) => error,
+        Ok(Some(at)) => at as isize,
+        Ok(None) => own(),
+        Err(error) => error,
     }
 }
 

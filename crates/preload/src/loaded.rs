@@ -2,7 +2,6 @@
 //! points. `crates/cli/build.rs` compiles it without the standard library and without libc.
 //!
 //! # Safety
-//!
 //! Entry points are called by the dynamic loader and by the program, under their manuals' terms.
 #![no_std]
 #![allow(unsafe_code)]

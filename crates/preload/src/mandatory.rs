@@ -3,7 +3,6 @@
 //! `docs/guide/run.md` has the table of kinds, and `run_compat` tests it with programs.
 //!
 //! # Safety
-//!
 //! Unmaps only what was made here and not handed out.
 
 #![allow(unsafe_code)]

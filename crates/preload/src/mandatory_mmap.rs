@@ -4,7 +4,6 @@
 //! failure leaves the existing mapping.
 //!
 //! # Safety
-//!
 //! Replaces and unmaps only what the program's own call replaces, or what was made for it and not
 //! handed out.
 
@@ -16,7 +15,7 @@ use crate::mandatory::{
     report_base_kind, small,
 };
 use crate::placement::{collapse, map_congruent, move_over, reserve_as};
-use crate::shared::{self, HookResult};
+use crate::shared;
 use crate::state::{round_down, round_up, settings};
 use crate::{private, segments};
 
@@ -248,8 +247,8 @@ fn shared_kind(call: &Call) -> Option<isize> {
     }
     let made = match call.address {
         0 => match shared::anonymous(call.length) {
-            HookResult::At(at) => Some((at, settings().base)),
-            HookResult::Pass | HookResult::Fail(_) => None,
+            Ok(Some(at)) => Some((at, settings().base)),
+            _ => None,
         },
         address => shared::anonymous_for(call.length, address),
     };

@@ -28,11 +28,7 @@ pub fn movable(line: &[u8]) -> Option<PromotableMapping> {
 pub fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
     let line = MapsLine::parse(line)?;
     let usable = line.rights.starts_with(b"rw") && line.rights.get(3) == Some(&b'p');
-    if usable && line.is_memory() {
-        line.range()
-    } else {
-        None
-    }
+    line.range().filter(|_| usable && line.is_memory())
 }
 
 struct MapsLine<'a> {

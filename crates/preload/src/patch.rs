@@ -15,7 +15,6 @@
 //! (`vm.memfd_noexec=2`), the jumps are written through `/proc/self/mem`, as by a debugger.
 //!
 //! # Safety
-//!
 //! Changes code. Done in the constructor, while no other thread runs in this memory; the length of
 //! each function is checked first.
 
@@ -57,7 +56,6 @@ const LONGEST: usize = JUMP.len() + 8;
 /// program's own calls (the caller sets [`state::IDLE`]).
 ///
 /// # Safety
-///
 /// In the constructor only, while no other thread runs in this memory; each `to` must do what the
 /// function did.
 pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<(), Refusal> {
@@ -125,7 +123,6 @@ fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
 /// No function of libc may be called meanwhile, including `memcpy`: its pages are not executable.
 ///
 /// # Safety
-///
 /// As for [`replace`].
 unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
     let (start, end) = span_of(libc, jumps)?;
@@ -166,7 +163,6 @@ was changed\n  next: start the program without hugeleaf run\n";
 /// executable any more. `None` if the file differs from the loaded code.
 ///
 /// # Safety
-///
 /// The range is in libc's text and can be read; no thread runs there.
 unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
     let length = end - start;
@@ -195,7 +191,6 @@ unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
 /// unless the kernel ran out of memory for its own structures in between.
 ///
 /// # Safety
-///
 /// As for [`replace`].
 unsafe fn map_over(jumps: &[Jump; 5]) -> Option<()> {
     let runs = runs_of(jumps, state::settings().base)?;
@@ -271,7 +266,6 @@ unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
 /// Writes the jumps through `/proc/self/mem`.
 ///
 /// # Safety
-///
 /// As for [`replace`].
 unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
     set_apart(libc, jumps);
@@ -313,7 +307,6 @@ fn set_apart(libc: &Object, jumps: &[Jump; 5]) {
 /// Returns the address of the jump, after the landing marker if there is one.
 ///
 /// # Safety
-///
 /// The object must be loaded.
 unsafe fn entry_of(libc: &Object, name: &[u8]) -> Result<usize, Refusal> {
     let (start, length) = libc.symbol(name).ok_or(Refusal::Unknown)?;
@@ -323,16 +316,10 @@ unsafe fn entry_of(libc: &Object, name: &[u8]) -> Result<usize, Refusal> {
     let mut code = [0_u8; 4 + LONGEST];
     // SAFETY: the function is at least that long.
     unsafe { copy(start, &mut code) };
-    let marked = code.starts_with(LANDING);
-    let entry = if marked { start + LANDING.len() } else { start };
-    let rest = if marked {
-        code.get(LANDING.len()..)
-    } else {
-        code.get(..)
-    };
-    match rest.is_some_and(|rest| rest.starts_with(JUMP)) {
+    let rest = code.strip_prefix(LANDING).unwrap_or(&code);
+    match rest.starts_with(JUMP) {
         true => Err(Refusal::Already),
-        false => Ok(entry),
+        false => Ok(start + code.len() - rest.len()),
     }
 }
 

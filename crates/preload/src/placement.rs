@@ -9,7 +9,6 @@
 //! `docs/internals/kernel-notes.md` lists the experiments.
 //!
 //! # Safety
-//!
 //! Maps only over room that it reserved, or at a place that the caller owns; unmaps only what it reserved and
 //! nothing can have taken since.
 
@@ -30,11 +29,6 @@ pub struct Reservation {
 /// Reserves room for `size` bytes at an address congruent to `offset` modulo the huge page.
 pub fn reserve(size: usize, offset: usize) -> Option<Reservation> {
     reserve_as(size, offset, settings().pmd, 0, 0)
-}
-
-/// Reserves room at a multiple of a page size.
-pub fn reserve_for(size: usize, page: usize) -> Option<Reservation> {
-    reserve_as(size, 0, page, 0, 0)
 }
 
 /// Reserves room with access rights, so that limits on memory count it like its replacement, and with more
@@ -95,7 +89,6 @@ impl Reservation {
     /// Gives access rights to `size` bytes of the room as private memory, and returns the address.
     ///
     /// # Errors
-    ///
     /// `-errno`, and the room is released.
     pub fn open(&self, size: usize, rights: usize) -> Result<usize, isize> {
         // SAFETY: our own room, which no other code knows yet.
@@ -174,7 +167,6 @@ pub fn move_over(made: usize, size: usize, to: usize, page: usize) -> isize {
 /// On error, returns the bytes moved before it and its `-errno`.
 ///
 /// # Safety
-///
 /// Both ranges are the caller's, who knows that the mapping at `to` is lost.
 pub unsafe fn move_parts(
     from: usize,
@@ -221,7 +213,6 @@ pub fn reserved_pages(length: usize, size: usize, kind: usize) -> Option<usize> 
 /// Returns true if all was moved, false if nothing changed.
 ///
 /// # Safety
-///
 /// The range can be read, is the caller's to replace, and no other thread writes to it meanwhile.
 pub unsafe fn move_off_hugetlb(start: usize, length: usize) -> bool {
     let Some(room) = reserve(length, start) else {
@@ -268,7 +259,6 @@ pub fn populate_and_promote(start: usize, size: usize) -> bool {
 /// small as 16K, and a library loaded into every program should not hold memory that few of them use.
 ///
 /// # Safety
-///
 /// All zeros must be a value of `T`.
 pub unsafe fn with_buffer<T>(work: impl FnOnce(&mut T)) {
     let Some(at) = calls::map_new(size_of::<T>(), MEMORY, flag::PRIVATE) else {

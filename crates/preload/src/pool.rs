@@ -9,7 +9,6 @@
 //! leaves the pool, if no other thread can write to it. For `mremap`, the content is copied.
 //!
 //! # Safety
-//!
 //! Maps only inside a range that it reserved; unmaps only pages that the program no longer uses;
 //! replaces pages by copies while the process has one thread.
 

@@ -10,7 +10,8 @@ pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
     growth::note(length);
     let settings = settings();
     if !growing() {
-        return if growth::watching(length) && !is_inactive() {
+        let is_recorded = density::is_watching() || length >= settings.data_after;
+        return if is_recorded && !is_inactive() {
             judged(own(), density::kind_of(length), length)
         } else {
             own()

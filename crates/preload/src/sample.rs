@@ -6,7 +6,6 @@
 //! is swapped in.
 //!
 //! # Safety
-//!
 //! The buffers are mapped for one check, and lent to it alone.
 
 #![allow(unsafe_code)]

@@ -6,35 +6,27 @@
 //! gets the available hugetlb pages, followed by base pages.
 //!
 //! # Safety
-//!
 //! Attaches and creates new mappings only; memory for a fixed address is moved there (`room`).
 
 #![allow(unsafe_code)]
 
 use crate::calls::flag::MEMORY;
 use crate::calls::{self, Advice, flag};
-use crate::placement::{self, move_over, populate, reserve, reserve_for, reserved_pages};
+use crate::placement::{self, move_over, populate, reserve, reserve_as, reserved_pages};
 use crate::say::{self, decimal};
 use crate::settings::number;
 use crate::state::{round_down, round_up, settings};
 use crate::{mandatory, segments, tmpfs};
 
-pub enum HookResult {
-    At(usize),
-    Pass,
-    /// Fails with this `-errno`, because huge pages are mandatory.
-    Fail(isize),
-}
-
-pub fn anonymous(length: usize) -> HookResult {
+/// Maps shared anonymous memory. Returns its address, or `None` if the caller must issue the
+/// program's own call. The error is `-errno`, if huge pages are mandatory.
+pub fn anonymous(length: usize) -> Result<Option<usize>, isize> {
     let settings = settings();
     let whole = (settings.shm.sizes()).find_map(|size| from_pool(length, size));
     match whole.or_else(|| transparent(length, 0)) {
-        Some(at) => HookResult::At(at),
-        None if settings.shm.mandatory => {
-            HookResult::Fail(mandatory::refused(mandatory::MemoryRole::Shm))
-        }
-        None => mosaic(length).map_or(HookResult::Pass, HookResult::At),
+        Some(at) => Ok(Some(at)),
+        None if settings.shm.mandatory => Err(mandatory::refused(mandatory::MemoryRole::Shm)),
+        None => Ok(mosaic(length)),
     }
 }
 
@@ -98,7 +90,7 @@ fn mosaic(length: usize) -> Option<usize> {
     if largest == 0 {
         return None;
     }
-    let room = reserve_for(length, largest.max(settings().base))?;
+    let room = reserve_as(length, 0, largest.max(settings().base), 0, 0)?;
     let mut done = 0;
     for size in settings().shm.sizes() {
         let pages = free_pages(size).unwrap_or(0);

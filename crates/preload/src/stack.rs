@@ -2,7 +2,6 @@
 //! Linux 6.7. The first thread's stack exists before the program runs.
 //!
 //! # Safety
-//!
 //! Has the kernel write a few bytes to the stack far below its end, which makes it extend the
 //! stack.
 

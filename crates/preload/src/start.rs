@@ -3,7 +3,6 @@
 //! to be first, and start threads. This library then stays inactive.
 //!
 //! # Safety
-//!
 //! Reads the arguments and the environment as the loader of glibc passes them to constructors: only
 //! after glibc was found in the process.
 
@@ -18,7 +17,6 @@ use core::ffi::{CStr, c_char};
 /// Runs the constructor's work.
 ///
 /// # Safety
-///
 /// Call it once by the dynamic loader, with the arguments that it passes to constructors.
 /// `mprotect_entry` must pass its return address on to `hooks::mprotect`.
 pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
@@ -67,7 +65,6 @@ unsafe fn from_environment(environment: *const *const c_char) -> Option<LaunchSe
 /// Returns the texts of the environment with their addresses.
 ///
 /// # Safety
-///
 /// It must be the one that the loader passed: a list that ends in a null pointer.
 unsafe fn texts(
     environment: *const *const c_char,
@@ -104,9 +101,6 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
         return None;
     };
     state::set_libc(libc.text, curbrk);
-    if let Some((register, _)) = libc.symbol(b"__register_atfork") {
-        fork::start(register);
-    }
     if let Some((function, _)) = libc.symbol(b"fork") {
         fork::libc_fork(function);
     }
@@ -139,7 +133,7 @@ fn heaps(libc: &Object, process: &elf::ProcessImage, environment: *const *const 
     }
     growth::start();
     if settings.data.wanted() {
-        fork::watch();
+        fork::watch(libc);
     }
     if settings.reserve != 0 {
         large_chunks_from_the_heap(libc);

@@ -1,7 +1,6 @@
 //! The library's state in a running program, and the lock that protects it.
 //!
 //! # Safety
-//!
 //! The settings and their text are written once, by the constructor while it is the only thread (it
 //! stays inactive if it is not), and only read afterwards.
 
@@ -13,10 +12,10 @@ use core::ops::Range;
 
 use crate::settings::LaunchSettings;
 
-struct SettingsCell(UnsafeCell<LaunchSettings<'static>>);
+struct WriteOnce<T>(UnsafeCell<T>);
 
-// SAFETY: written only by `set`, in the constructor, while there is one thread.
-unsafe impl Sync for SettingsCell {}
+// SAFETY: written only by `set` and `keep`, in the constructor, while there is one thread.
+unsafe impl<T: Sync> Sync for WriteOnce<T> {}
 
 /// Settings that disable the library.
 pub const IDLE: LaunchSettings<'static> = LaunchSettings {
@@ -24,7 +23,7 @@ pub const IDLE: LaunchSettings<'static> = LaunchSettings {
     ..LaunchSettings::NOTHING
 };
 
-static SETTINGS: SettingsCell = SettingsCell(UnsafeCell::new(IDLE));
+static SETTINGS: WriteOnce<LaunchSettings<'static>> = WriteOnce(UnsafeCell::new(IDLE));
 
 /// Returns the settings, or idle ones until they are set.
 #[inline(always)]
@@ -36,7 +35,6 @@ pub fn settings() -> &'static LaunchSettings<'static> {
 /// Sets the settings.
 ///
 /// # Safety
-///
 /// Call it only in the library's constructor, while there is one thread.
 pub unsafe fn set(settings: LaunchSettings<'static>) {
     // SAFETY: the caller ensures that there is no concurrent reader.
@@ -46,18 +44,12 @@ pub unsafe fn set(settings: LaunchSettings<'static>) {
 /// The settings' text, prefixed with the variable's name.
 /// It is a copy, because servers overwrite their environment with process titles. It is contiguous,
 /// so that a viewer can find it in this process's memory.
-struct Text(UnsafeCell<[u8; 1024]>);
-
-// SAFETY: as above.
-unsafe impl Sync for Text {}
-
-static TEXT: Text = Text(UnsafeCell::new([0; 1024]));
+static TEXT: WriteOnce<[u8; 1024]> = WriteOnce(UnsafeCell::new([0; 1024]));
 
 /// Keeps the text of `HUGELEAF_RUN=…` and returns the part after `skip` bytes.
 /// `None` if it is too long.
 ///
 /// # Safety
-///
 /// Call it only in the library's constructor, once, before any other code knows the text.
 pub unsafe fn keep(text: &[u8], skip: usize) -> Option<&'static [u8]> {
     // SAFETY: the caller ensures that there is no concurrent reader.
@@ -105,7 +97,7 @@ pub fn set_libc_break(to: usize) {
 pub struct Lock(AtomicBool);
 
 impl Lock {
-    pub const fn new() -> Lock {
+    pub(crate) const fn new() -> Lock {
         Lock(AtomicBool::new(false))
     }
 
@@ -123,12 +115,6 @@ impl Lock {
     /// Releases the lock in a forked child, whose only thread does not hold it.
     pub fn reopen(&self) {
         self.0.store(false, Ordering::Release);
-    }
-}
-
-impl Default for Lock {
-    fn default() -> Lock {
-        Lock::new()
     }
 }
 

@@ -2,7 +2,6 @@
 //! becomes private memory of this process, and tools that map addresses to files no longer find it.
 //!
 //! # Safety
-//!
 //! Replaces code by a copy of itself in one step, in the constructor: the program's text does not
 //! run yet, and this library's is not in it.
 

@@ -7,7 +7,6 @@
 //! in a child that shares the descriptor table and ends at once.
 //!
 //! # Safety
-//!
 //! The child is a copy of one thread and makes system calls only.
 
 #![allow(unsafe_code)]

@@ -7,7 +7,6 @@
 //! that the program later unmaps part by part, which is allowed.
 //!
 //! # Safety
-//!
 //! Maps only free addresses, and unmaps only what it mapped and never handed out.
 
 #![allow(unsafe_code)]

@@ -9,7 +9,7 @@ use fastrand::Rng;
 
 use crate::subject::Arm;
 
-/// Pairs of a block; the stopping rule checks at its ends ([`crate::stopping_rule::StoppingRule::interim_every`]).
+/// Pairs of a block; the stopping rule checks at its ends ([`crate::stopping_rule::StoppingRule::is_interim`]).
 pub const BLOCK: usize = 4;
 
 #[derive(Debug, Clone)]

@@ -24,7 +24,7 @@ use crate::rows::{
 use crate::spread::Spread;
 use crate::stats::{Better, Effect, Verdict};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Compared {
     pub arms: Option<[String; 2]>,
     pub is_within: bool,
@@ -37,7 +37,7 @@ pub struct Compared {
     pub equal: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Note {
     /// Counts from 1.
     pub id: usize,
@@ -202,12 +202,9 @@ impl<'a> Builder<'a> {
             on_all: Vec::new(),
             noted: HashMap::new(),
             compared: Compared {
-                arms: None,
-                is_within: false,
-                notes: Vec::new(),
                 caveats: caveats(a, b),
-                rows: Vec::new(),
                 equal,
+                ..Compared::default()
             },
         };
         let differences = environment_diff::differences(a, b);
@@ -243,13 +240,10 @@ impl<'a> Builder<'a> {
         }
         let id = notes.len() + 1;
         self.noted.insert(text.clone(), id);
-        let (name, a, b) = (None, None, None);
         notes.push(Note {
             id,
             text,
-            name,
-            a,
-            b,
+            ..Note::default()
         });
         id
     }

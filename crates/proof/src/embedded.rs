@@ -61,12 +61,8 @@ fn operations(client: Arc<Client>) -> Metric {
     const NAME: &str = "sqlite";
     // Counts up to 2^53 are exact: centuries of operations, months of nanoseconds.
     let read = move |_: Deadline<'_>| {
-        let unreachable = |error: ChildError| MetricError::Unreachable {
-            metric: NAME.to_owned(),
-            reason: error.to_string(),
-            next: "hugeleaf try".to_owned(),
-        };
-        let stats = client.stats().map_err(unreachable)?;
+        let fail = |e: ChildError| MetricError::unreachable(NAME, e.to_string(), "hugeleaf try");
+        let stats = client.stats().map_err(fail)?;
         Ok(Reading::Ratio {
             above: stats.operations as f64,
             below: stats.cpu_nanoseconds as f64 / 1e9,

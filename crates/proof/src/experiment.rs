@@ -29,7 +29,7 @@ use crate::result::{
 use crate::rows::{self, ArmInfo, Chart, Quantity, Row};
 use crate::stats::{self, LogInterval, Verdict};
 use crate::stopping_rule::{MIN_PAIRS, StoppingRule};
-use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
+use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 use crate::sustained::{self, Holds};
 
 /// Number of gauge readings in an interval; even, so that it has two halves.
@@ -626,7 +626,7 @@ impl Engine<'_> {
     }
 
     fn is_all_in_one_bucket(&self) -> bool {
-        let all = ARMS.map(|arm| self.buckets_of(arm)).concat();
+        let all = Arm::ALL.map(|arm| self.buckets_of(arm)).concat();
         all.first()
             .is_some_and(|first| all.iter().all(|b| b == first))
     }
@@ -707,7 +707,7 @@ impl Engine<'_> {
         self.at = Some(Arm::Base);
         self.expected[0] = self.subject.coverage()?;
         self.page_sizes.base = self.page_sizes.before.clone();
-        for arm in ARMS {
+        for arm in Arm::ALL {
             if !self.go_to(arm)? {
                 return Ok(ExperimentEnd::Interrupted);
             }
@@ -739,19 +739,14 @@ impl Engine<'_> {
                 }
             }
         }
-        self.pair_up();
+        // Pairs for display; the interval does not use them.
+        let made = self.taken[0].iter().zip(&self.taken[1]);
+        let made = made.filter_map(|(b, l)| MeasuredPair::new(&b.part, &l.part, Arm::Base, b.at));
+        self.made = made.collect();
         Ok(match fixed {
             Some(_) => ExperimentEnd::Pairs,
             None => ExperimentEnd::Time,
         })
-    }
-
-    /// Pairs the samples of a before/after design for display; the interval does not use these pairs.
-    fn pair_up(&mut self) {
-        let (base, large) = (&self.taken[0], &self.taken[1]);
-        let made = base.iter().zip(large);
-        let made = made.filter_map(|(b, l)| MeasuredPair::new(&b.part, &l.part, Arm::Base, b.at));
-        self.made = made.collect();
     }
 
     fn sample(&mut self, arm: Arm) -> Result<Attempt, ProveError> {
@@ -770,15 +765,16 @@ impl Engine<'_> {
             self.reject(arm, Cause::Pages, reason.clone());
             return Ok(Attempt::WrongPages(None));
         }
-        let mut side_metrics = [self.side_metrics_now(), SideMetrics::default()];
+        let mut before = self.subject.side_metrics();
+        before.resident = self.subject.resident().or(before.resident);
         let metered = match self.meter() {
             Ok(Some(metered)) => metered,
             Ok(None) => return Ok(Attempt::Interrupted),
             Err(e) => return self.bad_reading(arm, e),
         };
-        side_metrics[1] = self.subject.side_metrics();
+        let mut after = self.subject.side_metrics();
         let end = self.subject.coverage()?;
-        side_metrics[1].resident = self.subject.resident().or(side_metrics[1].resident);
+        after.resident = self.subject.resident().or(after.resident);
         let followed_a_move = std::mem::take(&mut self.is_fresh);
         self.bad_in_a_row = None;
         let sample = Box::new(PairSample {
@@ -790,7 +786,7 @@ impl Engine<'_> {
             },
             at: (metered.from + metered.elapsed / 2).saturating_sub(self.began),
             coverage: [start, end],
-            side_metrics,
+            side_metrics: [before, after],
             elapsed: metered.elapsed,
         });
         astray = astray.or_else(|| self.coverage_deviation(arm, end, "at the end"));
@@ -799,12 +795,6 @@ impl Engine<'_> {
             return Ok(Attempt::WrongPages(goes_on.then_some(sample)));
         }
         Ok(Attempt::Taken(sample))
-    }
-
-    fn side_metrics_now(&mut self) -> SideMetrics {
-        let mut side_metrics = self.subject.side_metrics();
-        side_metrics.resident = self.subject.resident().or(side_metrics.resident);
-        side_metrics
     }
 
     /// Reads the metric at both ends of an interval and between; `None` if stopped.
@@ -1140,7 +1130,7 @@ impl Engine<'_> {
                 moved_bytes: prepared.bytes,
                 stalls: self.subject.stalls(),
             },
-            arms: ARMS.map(|arm| ArmInfo::named(arm.name())).into(),
+            arms: Arm::ALL.map(|arm| ArmInfo::named(arm.name())).into(),
             rows: self.rows(design),
             charts: vec![Chart::bars(&self.name, "The arms")],
             pairs: self.pairs_on_intended_pages().map(|m| m.pair).collect(),
@@ -1202,9 +1192,10 @@ impl Engine<'_> {
                 Some(row(arm, quantity.counted(), rows::Sample::alone([value?])))
             })
         };
-        ARMS.into_iter()
+        Arm::ALL
+            .into_iter()
             .map(main)
-            .chain(ARMS.into_iter().flat_map(also))
+            .chain(Arm::ALL.into_iter().flat_map(also))
             .collect()
     }
 
@@ -1470,14 +1461,7 @@ fn bucket_caveat(buckets: &Buckets) -> String {
         None => format!(
             "A histogram gives the bucket of a quantile, not its place in it, so the interval is \
              as wide as the buckets. {}, or finer buckets, would be more precise.",
-            capital(&instead)
+            instead[..1].to_uppercase() + &instead[1..]
         ),
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or(String::new(), |first| {
-        first.to_uppercase().chain(chars).collect()
-    })
 }

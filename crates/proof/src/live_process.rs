@@ -12,11 +12,10 @@ use hugeleaf_host::totals::process_memory;
 use hugeleaf_host::{Host, PageUsage, Process, ProcessError, ReadDetail, Root, read_process};
 use hugeleaf_mover::blocks::{self, Block, MappingKind, ObjectId, Rules};
 use hugeleaf_mover::{
-    DemoteOptions, HeldBeforeSplit, NoSplit, Pace, Percent, PreconditionError, ProcessEnd,
-    ProcessIdentity, ProcessRanges, Progress, PromoteOptions, Stalls, can_split_shared, demote,
-    promote,
+    DemoteOptions, HeldBeforeSplit, NoSplit, Pace, Percent, PreconditionError, ProcessIdentity,
+    ProcessRanges, Progress, PromoteOptions, Stalls, can_split_shared, demote, promote,
 };
-use hugeleaf_perf::processor::Processor;
+use hugeleaf_perf::processor::{Processor, is_virtual};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Failure};
 
@@ -291,17 +290,12 @@ impl Subject for LiveSubject<'_> {
         };
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(PreconditionError::Process(
-                ProcessError::Gone { .. } | ProcessError::Zombie { .. },
-            )) => {
-                return Err(self.ended());
-            }
+            Err(e) if e.is_end() => return Err(self.ended()),
             Err(e) => return Err(e.into()),
         };
         self.stalls.join(&outcome.stalls);
         self.held.renew(&outcome.held);
-        let has_ended = |e: Option<ProcessEnd>| e.is_some();
-        if outcome.processes.iter().all(|p| has_ended(p.ended)) {
+        if outcome.processes.iter().all(|p| p.ended.is_some()) {
             return Err(self.ended());
         }
         Ok(())
@@ -345,20 +339,15 @@ impl Subject for LiveSubject<'_> {
         let ticks = hugeleaf_sys::ticks_per_second();
         let seconds = |n: u64| n as f64 / ticks.max(1) as f64;
         let mut side_metrics = SideMetrics::default();
-        let plus = |sum: Option<Bytes>, more: Bytes| Some(sum.unwrap_or_default() + more);
         for ProcessIdentity { pid, .. } in &self.processes {
             let stat = self.root.parse(format!("proc/{pid}/stat"), parse_stat);
             if let Some(stat) = stat.known() {
-                for (sum, ticks) in [
-                    (&mut side_metrics.user_seconds, stat.user_ticks),
-                    (&mut side_metrics.system_seconds, stat.system_ticks),
-                ] {
-                    *sum = Some(sum.unwrap_or(0.0) + seconds(ticks));
-                }
+                *side_metrics.user_seconds.get_or_insert(0.0) += seconds(stat.user_ticks);
+                *side_metrics.system_seconds.get_or_insert(0.0) += seconds(stat.system_ticks);
             }
             let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
             if let Some(tables) = status.known().and_then(|s| s.page_tables) {
-                side_metrics.page_tables = plus(side_metrics.page_tables, tables);
+                *side_metrics.page_tables.get_or_insert_default() += tables;
             }
         }
         side_metrics.compaction_stalls = read_vmstat(self.root, "compact_stall").get();
@@ -521,25 +510,10 @@ pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstan
     }
 }
 
-/// True if the CPU reports a hypervisor; `None` without x86's line of flags.
-fn is_virtual(cpuinfo: &str) -> Option<bool> {
-    let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-    let (_, flags) = fields.find(|(name, _)| name.trim() == "flags")?;
-    Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use hugeleaf_units::Range;
-
-    #[test]
-    fn a_virtual_processor_says_so() {
-        let text = "model name\t: Some CPU @ 2GHz\nflags\t\t: fpu hypervisor sse\n";
-        assert_eq!(is_virtual(text), Some(true));
-        assert_eq!(is_virtual("flags : fpu sse"), Some(false));
-        assert_eq!(is_virtual("Features : fp"), None);
-    }
 
     /// A PostgreSQL whose buffers are on huge pages and cannot be split has a little other memory.
     #[test]

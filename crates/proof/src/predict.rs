@@ -9,12 +9,12 @@ use hugeleaf_host::{Host, Process, ReadDetail, Root, read_process};
 use hugeleaf_mover::{WatchOptions, may_walk, sample};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::predict::{MODEL, Observation, ReadLatency, merge, promotable_ranges};
+use hugeleaf_verdict::predict::{Observation, ReadLatency, merge, promotable_ranges};
 use hugeleaf_workload::PageArm;
 
 use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
 use crate::bench::{BenchError, Machine};
-use crate::metric::{MetricSpec, Reading, between};
+use crate::metric::{Reading, between};
 use crate::rows::{ParameterValue, Results};
 
 /// Duration of a scan short enough to miss few second touches; the page-table walk adds to it.
@@ -67,7 +67,7 @@ pub fn observe(
     let (seen, failed): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
     let mut seen: Vec<One> = seen.into_iter().flatten().collect();
     let parts: Vec<Observation> = seen.iter_mut().map(|one| one.watched.clone()).collect();
-    let Some(watched) = merge(&parts, &MODEL) else {
+    let Some(watched) = merge(&parts) else {
         let first = failed.into_iter().find_map(Result::err);
         return Err(first.unwrap_or_else(|| "no process was found".to_owned()));
     };
@@ -138,8 +138,7 @@ fn observe_one(
 
 /// Opens the share of cycles in page walks, if the CPU counts it; a CPU that counts only walks gives no share.
 fn walk_cycles(pids: &[Pid]) -> Option<crate::Metric> {
-    let spec: MetricSpec = "walk-cycles".parse().ok()?;
-    let metric = spec.open(pids, &AtomicBool::new(false)).ok()?;
+    let metric = crate::metric::walk_cycles(pids, None).ok()?;
     metric.unit.starts_with("share").then_some(metric)
 }
 
@@ -165,7 +164,6 @@ pub fn reads(machine: &Machine<'_>, size: Bytes) -> Result<ReadLatency, BenchErr
         time: Duration::from_secs(2),
         rounds: 9,
         seed: 1,
-        most: machine.most,
         line: cache_line(machine.root),
     };
     let results = measure(&settings, machine, &mut |_| {})?;

@@ -137,11 +137,6 @@ impl Row {
         Spread::from_samples(&self.values())
     }
 
-    /// True if the other row has the same quantity and place.
-    pub fn is_same_as(&self, other: &Row) -> bool {
-        self.at == other.at && self.quantity.name == other.quantity.name
-    }
-
     /// Returns the remark on the row, including doubts about its pages.
     pub fn remark(&self) -> Option<String> {
         const NOT_SEEN: &str = "not verified to be on these pages";

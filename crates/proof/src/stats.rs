@@ -16,15 +16,16 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// Rates: transactions per second.
-    Higher,
-    /// Times and costs: p99 latency, cycles per instruction.
-    Lower,
-    /// Neither good nor bad: a count, a duration of measuring.
-    Neither,
+hugeleaf_units::named! {
+    #[derive(Deserialize)]
+    pub enum Better {
+        /// Rates: transactions per second.
+        Higher = "higher",
+        /// Times and costs: p99 latency, cycles per instruction.
+        Lower = "lower",
+        /// Neither good nor bad: a count, a duration of measuring.
+        Neither = "neither",
+    }
 }
 
 impl Better {
@@ -37,35 +38,27 @@ impl Better {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    Faster,
-    Slower,
-    /// The difference, if any, is within the margin of equality.
-    Same,
-    #[default]
-    Unclear,
+hugeleaf_units::named! {
+    #[derive(Default, Deserialize)]
+    pub enum Verdict {
+        Faster = "faster",
+        Slower = "slower",
+        /// The difference, if any, is within the margin of equality.
+        Same = "same",
+        #[default]
+        Unclear = "unclear",
+    }
 }
 
 impl std::fmt::Display for Better {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Better::Higher => "higher",
-            Better::Lower => "lower",
-            Better::Neither => "neither",
-        })
+        f.pad(self.name())
     }
 }
 
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Verdict::Faster => "faster",
-            Verdict::Slower => "slower",
-            Verdict::Same => "same",
-            Verdict::Unclear => "unclear",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -462,13 +455,9 @@ pub fn judge(interval: &LogInterval, equal: f64, better: Better) -> Verdict {
 /// Judges likewise, but a difference must be certain beyond ±`beyond`: for samples that were not taken side by side, and may
 /// differ by time as well (a region of practical equivalence, Kruschke 2018).
 pub fn judge_beyond(interval: &LogInterval, equal: f64, beyond: f64, better: Better) -> Verdict {
-    let up = match better {
-        Better::Higher => Verdict::Faster,
-        Better::Lower | Better::Neither => Verdict::Slower,
-    };
-    let down = match better {
-        Better::Higher => Verdict::Slower,
-        Better::Lower | Better::Neither => Verdict::Faster,
+    let (up, down) = match better {
+        Better::Higher => (Verdict::Faster, Verdict::Slower),
+        Better::Lower | Better::Neither => (Verdict::Slower, Verdict::Faster),
     };
     if interval.low >= -equal && interval.high <= equal {
         Verdict::Same

@@ -26,10 +26,6 @@ pub struct StoppingRule {
     pub confidence: f64,
     /// Maximum half-width of the interval, a log ratio, at which to stop: ln 1.03.
     pub until: f64,
-    /// Number of pairs before the first interim analysis: 8.
-    pub min_pairs: usize,
-    /// Number of pairs between interim analyses: 4, a balanced block.
-    pub interim_every: usize,
     /// Stop at this number of pairs for any interval, without interim analyses.
     pub fixed_pairs: Option<usize>,
 }
@@ -39,8 +35,6 @@ impl Default for StoppingRule {
         StoppingRule {
             confidence: 0.95,
             until: 1.03f64.ln(),
-            min_pairs: MIN_PAIRS,
-            interim_every: BLOCK,
             fixed_pairs: None,
         }
     }
@@ -58,22 +52,17 @@ impl StoppingRule {
     /// True if an interim analysis follows this number of pairs: at ends of balanced blocks only.
     pub fn is_interim(&self, pairs: usize) -> bool {
         self.fixed_pairs.is_none()
-            && pairs >= self.min_pairs
-            && (pairs - self.min_pairs).is_multiple_of(self.interim_every.max(1))
+            && pairs >= MIN_PAIRS
+            && (pairs - MIN_PAIRS).is_multiple_of(BLOCK)
     }
 
     /// Returns the interval of these log ratios; `None` if there are too few.
     pub fn interval(&self, logs: &[f64]) -> Option<LogInterval> {
-        stats::signed_rank_interval(logs, self.inner_confidence())
-    }
-
-    /// Returns the confidence of the computed interval, such that the reported one has
-    /// `confidence`.
-    fn inner_confidence(&self) -> f64 {
-        match self.fixed_pairs {
+        let confidence = match self.fixed_pairs {
             Some(_) => self.confidence,
             None => 1.0 - ALPHA_LEFT * (1.0 - self.confidence),
-        }
+        };
+        stats::signed_rank_interval(logs, confidence)
     }
 }
 

@@ -6,27 +6,18 @@ use hugeleaf_host::{PageUsage, ProcessError};
 use hugeleaf_mover::{PreconditionError, Stalls};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Failure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Arm {
-    Base,
-    /// The same memory on huge pages.
-    Large,
+hugeleaf_units::named! {
+    #[derive(Deserialize)]
+    pub enum Arm {
+        Base = "base",
+        /// The same memory on huge pages.
+        Large = "large",
+    }
 }
 
-/// Both arms, in the order of a result.
-pub const ARMS: [Arm; 2] = [Arm::Base, Arm::Large];
-
 impl Arm {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Arm::Base => "base",
-            Arm::Large => "large",
-        }
-    }
-
     /// Returns the word for its pages in messages: "base" or "huge".
     pub const fn pages(self) -> &'static str {
         match self {

@@ -246,19 +246,15 @@ impl Handle {
             let fd = number
                 .parse()
                 .map_err(|_| bad(format!("'{number}' is not a descriptor")))?;
-            files.push(duplicate(fd)?);
+            let file = hugeleaf_sys::duplicate_raw(fd);
+            let file = file.map_err(|_| bad(format!("descriptor {fd} is not open")))?;
+            files.push(MemoryFile::from_fd(file));
         }
         Ok(Handle {
             text: text.replace(';', "\n"),
             files,
         })
     }
-}
-
-fn duplicate(number: i32) -> Result<MemoryFile, MemoryError> {
-    hugeleaf_sys::duplicate_raw(number)
-        .map(MemoryFile::from_fd)
-        .map_err(|_| bad(format!("descriptor {number} is not open")))
 }
 
 impl Region {
@@ -277,9 +273,10 @@ impl Region {
             files.push(memory.duplicate(file)?);
         }
         let allocations = self.allocations.iter();
+        let sizes = allocations.clone().map(|p| p.step.size);
         let description = RegionDescription {
             ladder: self.ladder.clone(),
-            align: self.alignment(),
+            align: sizes.max().unwrap_or(self.base),
             allocations: allocations
                 .map(|p| (p.range.len(), p.step.size, p.step.kind))
                 .collect(),
@@ -288,14 +285,6 @@ impl Region {
             text: description.text(),
             files,
         })
-    }
-
-    fn alignment(&self) -> PageSize {
-        let sizes = self
-            .allocations
-            .iter()
-            .map(|allocation| allocation.step.size);
-        sizes.max().unwrap_or(self.base)
     }
 
     /// Maps the region of a handle, aligned to its largest pages. The memory already exists; only

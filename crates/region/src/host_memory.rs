@@ -34,7 +34,7 @@ impl HostMemory {
             .get();
         let limit = limit.map(|bytes| {
             let left = CGROUP_HEADROOM + Bytes(bytes.get() / CGROUP_HEADROOM_DIVISOR);
-            (bytes.saturating_sub(left), "the memory cgroup")
+            (bytes - left, "the memory cgroup")
         });
         let (bytes, limited_by) = match limit {
             Some(limit) if limit.0 < free.0 => limit,

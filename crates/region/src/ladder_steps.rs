@@ -91,12 +91,6 @@ impl Steps {
         }
     }
 
-    /// Returns the largest size that may be mapped, to which addresses are aligned.
-    pub(crate) fn alignment(&self, host: &Host) -> PageSize {
-        let sizes = self.list.iter().map(|step| step.size);
-        sizes.max().unwrap_or(host.base_page)
-    }
-
     /// True if a step takes pages from a pool, by its name or by the sharing.
     pub(crate) fn uses_pool(&self) -> bool {
         self.list.iter().any(|step| step.kind == PageKind::Hugetlb)

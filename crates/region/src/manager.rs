@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -341,11 +341,7 @@ impl Manager {
     pub fn start(self, every: Duration) -> std::io::Result<Running> {
         let has_any = !self.parts.is_empty();
         let running = Running {
-            shared: Arc::new(SharedManager {
-                manager: Mutex::new((self, None)),
-                stop: Mutex::new(false),
-                stopped: Condvar::new(),
-            }),
+            manager: Arc::new(Mutex::new((self, None))),
             every,
             thread: Mutex::new(None),
         };
@@ -492,48 +488,27 @@ fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
 /// ```
 #[derive(Debug)]
 pub struct Running {
-    shared: Arc<SharedManager>,
-    every: Duration,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug)]
-struct SharedManager {
     /// The manager, and the error of its last step.
-    manager: Mutex<(Manager, Option<String>)>,
-    stop: Mutex<bool>,
-    stopped: Condvar,
+    manager: Arc<Mutex<(Manager, Option<String>)>>,
+    every: Duration,
+    /// The thread, and the sender whose drop ends it.
+    thread: Mutex<Option<(JoinHandle<()>, mpsc::Sender<()>)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl SharedManager {
-    /// Performs one step; false if no further step is possible.
-    fn step(&self) -> bool {
-        let (manager, failed) = &mut *lock(&self.manager);
-        let stepped = catch_unwind(AssertUnwindSafe(|| manager.step()));
-        let is_whole = stepped.is_ok();
-        *failed = match stepped {
-            Ok(stepped) => stepped.err().map(|error| error.to_string()),
-            Err(_) => Some("a component panicked: all resizes have stopped".to_owned()),
-        };
-        is_whole
-    }
-
-    fn run(&self, every: Duration) {
-        loop {
-            if !self.step() {
-                return;
-            }
-            let stop = lock(&self.stop);
-            let waited = self.stopped.wait_timeout_while(stop, every, |stop| !*stop);
-            if *waited.unwrap_or_else(PoisonError::into_inner).0 {
-                return;
-            }
-        }
-    }
+/// Performs one step; false if no further step is possible.
+fn step(manager: &Mutex<(Manager, Option<String>)>) -> bool {
+    let (manager, failed) = &mut *lock(manager);
+    let stepped = catch_unwind(AssertUnwindSafe(|| manager.step()));
+    let is_whole = stepped.is_ok();
+    *failed = match stepped {
+        Ok(stepped) => stepped.err().map(|error| error.to_string()),
+        Err(_) => Some("a component panicked: all resizes have stopped".to_owned()),
+    };
+    is_whole
 }
 
 impl Running {
@@ -541,9 +516,12 @@ impl Running {
     fn start(&self) -> std::io::Result<()> {
         let mut thread = lock(&self.thread);
         if thread.is_none() {
-            let (its, every) = (Arc::clone(&self.shared), self.every);
+            let (manager, every) = (Arc::clone(&self.manager), self.every);
+            let (stop, stopped) = mpsc::channel::<()>();
+            let waits = move || stopped.recv_timeout(every) == Err(mpsc::RecvTimeoutError::Timeout);
             let builder = std::thread::Builder::new().name("hugeleaf-manager".into());
-            *thread = Some(builder.spawn(move || its.run(every))?);
+            let its = builder.spawn(move || while step(&manager) && waits() {})?;
+            *thread = Some((its, stop));
         }
         Ok(())
     }
@@ -553,12 +531,12 @@ impl Running {
     /// # Errors
     /// As [`Manager::set_target`].
     pub fn set_target(&self, target: Bytes) -> Result<Bytes, ElasticError> {
-        lock(&self.shared.manager).0.set_target(target)
+        lock(&self.manager).0.set_target(target)
     }
 
     /// As [`Manager::view`], with the error of the last step.
     pub fn view(&self) -> (View, Option<String>) {
-        let (manager, failed) = &*lock(&self.shared.manager);
+        let (manager, failed) = &*lock(&self.manager);
         (manager.view(), failed.clone())
     }
 
@@ -568,7 +546,7 @@ impl Running {
     /// # Errors
     /// As [`Manager::claim`].
     pub fn claim(&self, component: Component, count: usize) -> Result<Option<usize>, ElasticError> {
-        match self.shared.manager.try_lock() {
+        match self.manager.try_lock() {
             Ok(mut manager) => manager.0.claim(component, count).map(Some),
             Err(TryLockError::Poisoned(manager)) => {
                 manager.into_inner().0.claim(component, count).map(Some)
@@ -588,9 +566,9 @@ impl Running {
         sizes: (Bytes, Bytes),
         managed: Box<dyn Managed>,
     ) -> Result<Component, ElasticError> {
-        let added = lock(&self.shared.manager).0.add(name, sizes, managed)?;
+        let added = lock(&self.manager).0.add(name, sizes, managed)?;
         if let Err(error) = self.start() {
-            lock(&self.shared.manager).1 = Some(format!("cannot start a thread: {error}"));
+            lock(&self.manager).1 = Some(format!("cannot start a thread: {error}"));
         }
         Ok(added)
     }
@@ -598,9 +576,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        *lock(&self.shared.stop) = true;
-        self.shared.stopped.notify_all();
-        if let Some(thread) = lock(&self.thread).take() {
+        if let Some((thread, stop)) = lock(&self.thread).take() {
+            drop(stop);
             let _ = thread.join();
         }
     }

@@ -118,7 +118,9 @@ impl Region {
         let steps = Steps::of(&options.ladder, options.sharing, &room.host)?;
         check(options, &steps, &room)?;
         let filler = Populator::new(options.threads, options.length, progress);
-        let align = steps.alignment(&room.host);
+        // Addresses are aligned to the largest size that may be mapped.
+        let sizes = steps.list.iter().map(|step| step.size);
+        let align = sizes.max().unwrap_or(room.host.base_page);
         let space = options.memory.reserve_addresses(options.length, align)?;
         let mut builder = Builder {
             options,
@@ -247,20 +249,16 @@ impl Region {
         extents: &mut Vec<Extent>,
     ) -> Result<(), MemoryError> {
         let map = self.pages_of(allocation)?;
-        let found = thp::by_page(&map, allocation.range, self.base, self.huge);
-        extents.extend(found.into_iter().map(|found| Extent {
-            range: found.range,
-            requested: self.asked,
-            page: found.page,
-            kind: found.kind,
-            resident: found.resident,
-            why: match self.fallback_reason(allocation, found.page, found.kind) {
+        let mut found = thp::by_page(&map, allocation.range, self.asked, self.base, self.huge);
+        for extent in &mut found {
+            extent.why = match self.fallback_reason(allocation, extent.page, extent.kind) {
                 Some(FallbackReason::Split { size }) if !map.huge_known => {
                     Some(FallbackReason::NotReported { size })
                 }
                 why => why,
-            },
-        }));
+            };
+        }
+        extents.append(&mut found);
         Ok(())
     }
 
@@ -342,7 +340,7 @@ fn check(options: &RegionOptions, steps: &Steps, room: &HostMemory) -> Result<()
             _ => ordinary = true,
         }
     }
-    let rest = length.saturating_sub(pools);
+    let rest = length - pools;
     if !ordinary || rest.is_zero() {
         return Ok(());
     }

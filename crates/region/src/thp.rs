@@ -1,15 +1,15 @@
 //! Extents on transparent huge pages, or on base pages.
 
-use hugeleaf_host::process::maps::{SmapsEntry, parse_smaps};
+use hugeleaf_host::process::maps::{SmapsEntry, read_smaps_lines};
 use hugeleaf_host::{Host, Root, ThpUse};
 use hugeleaf_sys::{
     Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, Reserve, ScanDetail, Sharing,
     Space, SysError, own_page_map,
 };
-use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
 use crate::error::MemoryError;
-use crate::extent::FallbackReason;
+use crate::extent::{Extent, FallbackReason};
 use crate::host_memory::HostMemory;
 use crate::ladder_steps::LadderStep;
 use crate::options::RegionOptions;
@@ -104,19 +104,13 @@ pub(crate) fn collapse(
 /// # Errors
 /// The error of the kernel, after [`TRIES`] attempts if the block is busy.
 pub(crate) fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
-    let mut tries = 0;
+    let mut tries = 1;
     loop {
-        match space.advise(block, Advice::Collapse) {
-            Ok(()) => return Ok(()),
-            Err(e) if matches!(e.errno, Errno::AGAIN | Errno::BUSY | Errno::INTR) => {
-                tries += 1;
-                if tries == TRIES {
-                    return Err(e.errno);
-                }
-                std::thread::yield_now();
-            }
-            Err(e) => return Err(e.errno),
+        match space.advise(block, Advice::Collapse).map_err(|e| e.errno) {
+            Err(Errno::AGAIN | Errno::BUSY | Errno::INTR) if tries < TRIES => tries += 1,
+            done => return done,
         }
+        std::thread::yield_now();
     }
 }
 
@@ -168,21 +162,15 @@ pub(crate) fn huge_in(map: &PageMap, part: Range) -> Bytes {
     huge.map(Range::len).sum()
 }
 
-pub(crate) struct OnPages {
-    pub(crate) range: Range,
-    pub(crate) page: PageSize,
-    pub(crate) kind: PageKind,
-    pub(crate) resident: Bytes,
-}
-
-/// Splits all of a part by whether a huge page maps it.
+/// Splits all of a part by whether a huge page maps it. The extents have no reasons yet.
 pub(crate) fn by_page(
     map: &PageMap,
     part: Range,
+    requested: Rung,
     base: PageSize,
     huge: Option<PageSize>,
-) -> Vec<OnPages> {
-    let mut found: Vec<OnPages> = Vec::new();
+) -> Vec<Extent> {
+    let mut found: Vec<Extent> = Vec::new();
     let mut add = |start: u64, end: u64, state: PageState| {
         let Ok(range) = Range::new(start, end) else {
             return;
@@ -202,11 +190,13 @@ pub(crate) fn by_page(
             last.range = joined;
             last.resident += resident;
         } else {
-            found.push(OnPages {
+            found.push(Extent {
                 range,
+                requested,
                 page,
                 kind,
                 resident,
+                why: None,
             });
         }
     };
@@ -223,7 +213,7 @@ pub(crate) fn by_page(
 }
 
 fn from_smaps(part: Range) -> Option<PageMap> {
-    let entries = Root::live().parse("proc/self/smaps", parse_smaps);
+    let entries = Root::live().parse_lines("proc/self/smaps", read_smaps_lines);
     entries.known().map(|entries| by_mapping(part, entries))
 }
 
@@ -284,7 +274,7 @@ mod tests {
             entry("800000-a00000", 1024, 1024),
         ]
         .concat();
-        let entries = parse_smaps(&text).unwrap();
+        let entries = read_smaps_lines(&mut text.as_bytes()).unwrap().unwrap();
         let look = |start, end| by_mapping(Range::new(start, end).unwrap(), &entries);
         let huge = look(0x20_0000, 0x40_0000);
         assert!(huge.huge_known && huge.runs[0].state.has(PageState::HUGE));

@@ -197,10 +197,8 @@ impl<'a> RowGroup<'a> {
             let places = self.places(quantity).into_iter();
             rows.extend(places.map(|place| (*quantity, place)));
         }
-        let heads = rows
-            .iter()
-            .map(|row| &row.1)
-            .max_by_key(|place| place.len());
+        let heads = rows.iter().map(|row| &row.1);
+        let heads = heads.max_by_key(|place| place.len());
         let heads = heads.cloned().unwrap_or_default().into_iter().enumerate();
         Table::from_items(rows)
             .when(named, |table| {
@@ -235,11 +233,7 @@ impl<'a> RowGroup<'a> {
             let held = self.row(first, place, quantity).filter(|_| arm != first);
             cell(held, self.row(arm, place, quantity)?)
         };
-        let has = |arm: &&str| {
-            places
-                .iter()
-                .any(|place| cell(arm, place, quantity).is_some())
-        };
+        let has = |arm: &&str| places.iter().any(|at| cell(arm, at, quantity).is_some());
         let arms: Vec<&str> = arms.iter().copied().filter(has).collect();
         match arms.is_empty() {
             true => Table::default(),
@@ -556,10 +550,8 @@ fn notes(results: &Results) -> Vec<Note> {
         if !seen.insert((not.arm.clone(), not.reason.clone())) {
             continue;
         }
-        let has_some = results
-            .rows
-            .iter()
-            .any(|row| row.arm == not.arm && !row.samples.is_empty());
+        let mut rows = results.rows.iter();
+        let has_some = rows.any(|row| row.arm == not.arm && !row.samples.is_empty());
         let from = match has_some && not.at.is_empty() {
             true => format!(" from {} on", Bytes(not.from_bytes)),
             false => String::new(),
@@ -581,11 +573,8 @@ fn notes(results: &Results) -> Vec<Note> {
         if let Some(said) = row.remark()
             && seen.insert((row.arm.clone(), said.clone()))
         {
-            let at: String = row
-                .at
-                .iter()
-                .map(|place| format!(", {}", place.value))
-                .collect();
+            let at = row.at.iter().map(|place| format!(", {}", place.value));
+            let at: String = at.collect();
             notes.push(Note::new("note", format!("{}{at}: {said}", row.arm)));
         }
     }

@@ -7,7 +7,7 @@ use hugeleaf_verdict::check::{CheckRow, CheckState, FileSystem, Profile};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};
-use crate::page::{Cell, CommandHint, Mark, Narrow, Note, Page, Table, fact};
+use crate::page::{Cell, CommandHint, Mark, Narrow, Note, Page, Table, TableOf, fact};
 
 fn text(worth: &Worth) -> String {
     match (worth.low, worth.high) {
@@ -70,8 +70,7 @@ pub fn check(
                 Cell::from(row.state.name()).marked(mark(row.state))
             })
             .left("VALUE", |row| row.value.as_deref().unwrap_or("-"))
-            .narrow(Narrow::Wrap)
-            .done();
+            .narrow(Narrow::Wrap);
         page.section(area.to_uppercase(), vec![table.into()]);
     }
     page.section("FILE SYSTEMS", vec![abilities(file_systems).into()]);
@@ -89,7 +88,7 @@ pub fn check(
     page
 }
 
-fn abilities(all: &[FileSystem]) -> Table {
+fn abilities(all: &[FileSystem]) -> TableOf<&FileSystem> {
     let yes = |known: Option<bool>| known.map(|is| if is { "yes" } else { "no" });
     fn can<T>(one: &FileSystem, of: impl Fn(&FileSystemCapabilities) -> Option<T>) -> Option<T> {
         one.can.known().and_then(of)
@@ -109,7 +108,6 @@ fn abilities(all: &[FileSystem]) -> Table {
         .left("LARGE FOLIOS", |one| yes(one.large_folios))
         .left("ONLINE RESIZE", |one| one.resize)
         .left("EXTERNAL JOURNAL", |one| yes(one.journal_elsewhere))
-        .done()
 }
 
 /// Formats an alignment of file offsets.

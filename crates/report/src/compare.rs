@@ -149,8 +149,7 @@ pub fn sets(compared: &ComparedSets, which: Which) -> Page {
         })
         .right("B OVER A", |row| percent(row.better_percent))
         .right("95 %", interval)
-        .left("VERDICT", |row| better_or_worse(row.verdict))
-        .done();
+        .left("VERDICT", |row| better_or_worse(row.verdict));
     page.section("", vec![table.into()]);
     let mut notes = vec![Note::new("equal", within(compared.equal))];
     notes.extend(Note::each("left out", &compared.left_out));
@@ -205,8 +204,7 @@ pub fn history(history: &SetHistory) -> Page {
         .left("LATEST", |row| {
             let last = row.points.last().cloned().flatten();
             better_or_worse(last.and_then(|point| point.verdict))
-        })
-        .done();
+        });
     page.section("", vec![table.into()]);
     let mut notes = vec![
         Note::new("last", name(last)),
@@ -267,10 +265,6 @@ fn of_workloads(history: &SetHistory) -> Vec<Chart> {
         ..Chart::default()
     };
     names.iter().map(chart).collect()
-}
-
-pub fn history_json(history: &SetHistory) -> String {
-    answer(history)
 }
 
 fn better_or_worse(verdict: Option<Verdict>) -> Cell {

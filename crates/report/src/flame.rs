@@ -7,8 +7,7 @@ use maud::{PreEscaped, html};
 
 use crate::chart::STYLE;
 use crate::page::{Flames, Frame};
-use crate::screen::clean;
-use crate::screen::cut;
+use crate::screen::{clean, cut};
 
 /// Frames have two light colours, for the kernel and for the rest, so that text contrasts in every colour scheme.
 const FRAMES: &str = "
@@ -27,16 +26,16 @@ const NAME: usize = 160;
 pub fn svg(flames: &Flames) -> Option<String> {
     let mut colours = color::PaletteMap::default();
     let lines = folded(flames, &mut colours);
-    let frames = frames(&lines, &mut colours)?;
+    let (frames, height) = frames(&lines, &mut colours)?;
     let title = clean(&flames.title);
     let drawn = html! {
         svg.chart.flame xmlns="http://www.w3.org/2000/svg" xmlns:fg="inferno" role="img"
-            aria-label=(title) viewBox=(format!("0 0 {WIDTH} {}", frames.height)) {
+            aria-label=(title) viewBox=(format!("0 0 {WIDTH} {height}")) {
             style { (PreEscaped(STYLE)) (PreEscaped(FRAMES)) }
             text x="10" y="20" fill="currentColor" {
                 (title) ". Blue: the kernel. The lowest frame is the process; callees are above their callers."
             }
-            (PreEscaped(frames.svg))
+            (PreEscaped(frames))
         }
     };
     Some(drawn.into_string())
@@ -77,12 +76,8 @@ fn safe(name: &str) -> String {
     }
 }
 
-struct Frames {
-    svg: String,
-    height: f64,
-}
-
-fn frames(lines: &[String], colours: &mut color::PaletteMap) -> Option<Frames> {
+/// Returns the frames as SVG, and their height.
+fn frames(lines: &[String], colours: &mut color::PaletteMap) -> Option<(String, f64)> {
     let mut options = Options::default();
     options.no_javascript = true;
     options.deterministic = true;
@@ -92,20 +87,12 @@ fn frames(lines: &[String], colours: &mut color::PaletteMap) -> Option<Frames> {
     let mut drawn = Vec::new();
     from_lines(&mut options, lines.iter().map(String::as_str), &mut drawn).ok()?;
     let drawn = String::from_utf8(drawn).ok()?;
-    let height = drawn
-        .split_once("height=\"")?
-        .1
-        .split_once('"')?
-        .0
-        .parse::<f64>()
-        .ok()?;
+    let (_, rest) = drawn.split_once("height=\"")?;
+    let height: f64 = rest.split_once('"')?.0.parse().ok()?;
     // Keep the inner drawing; drop the outer element's end.
     let frames = &drawn[drawn.find("<svg id=\"frames\"")?..];
     let frames = frames.strip_suffix("</svg>")?;
-    Some(Frames {
-        svg: frames.replace('\u{a0}', " "),
-        height: height - HEAD,
-    })
+    Some((frames.replace('\u{a0}', " "), height - HEAD))
 }
 
 #[cfg(test)]

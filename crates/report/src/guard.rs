@@ -6,7 +6,7 @@ use hugeleaf_guard::{Action, LogEntry, Proof, TreeState};
 
 use hugeleaf_units::time::{format_elapsed, measured};
 
-use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact};
+use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact, listed};
 
 mod metrics;
 #[cfg(test)]
@@ -59,9 +59,7 @@ fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
         .collect();
     let given: Vec<(String, Cell)> = (status.given.iter())
         .map(|given| {
-            let node = given
-                .node
-                .map_or(String::new(), |node| format!(" on node {node}"));
+            let node = listed(" on node ", given.node);
             let missing = given.had.saturating_sub(given.pages);
             let text = format!("{missing} of {} pages, while memory is short", given.had);
             (format!("{}{node} released", given.page_bytes), text.into())
@@ -115,12 +113,9 @@ fn stand(program: &ProgramStatus) -> Cell {
 }
 
 fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
-    let said = all.iter().filter(|p| {
-        !matches!(
-            p.standing.state,
-            TreeState::AlreadyHuge | TreeState::Managed
-        )
-    });
+    use TreeState::{AlreadyHuge, Managed};
+    let all = all.iter();
+    let said = all.filter(|p| !matches!(p.standing.state, AlreadyHuge | Managed));
     let table = Table::from_items(said)
         .right("PID", |p| Value::Text(p.pid.to_string()))
         .left("NAME", |p| p.name.as_str())
@@ -207,13 +202,9 @@ fn itself(status: &GuardStatus) -> Vec<(String, Cell)> {
 }
 
 pub fn log(entries: &[LogEntry]) -> Page {
-    let mut page = Page::new("hugeleaf guard log", "");
-    match entries.is_empty() {
-        true => page.lead = "No decisions yet.".into(),
-        false => {
-            page.add(entries_table(entries));
-        }
-    }
+    let lead = entries.is_empty().then_some("No decisions yet.");
+    let mut page = Page::new("hugeleaf guard log", lead.unwrap_or_default());
+    page.add(entries_table(entries));
     page
 }
 
@@ -244,12 +235,8 @@ pub fn once(pass: &Pass) -> Page {
         programs.filter(|p| p.standing.state == state).count()
     };
     let programs_of = |n: usize| counted(n, "process tree");
-    let lead = match (
-        pass.dry_run,
-        count(TreeState::Queued),
-        count(TreeState::Candidate),
-        pass.done.len(),
-    ) {
+    let (queued, candidates) = (count(TreeState::Queued), count(TreeState::Candidate));
+    let lead = match (pass.dry_run, queued, candidates, pass.done.len()) {
         (_, 0, 0, 0) => "Nothing to do.".to_owned(),
         (_, 0, n, 0) => format!("{} would be promoted if a rule allowed it.", programs_of(n)),
         (true, n, 0, _) => format!("{} would be promoted.", programs_of(n)),

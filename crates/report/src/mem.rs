@@ -38,12 +38,8 @@ const ROWS: usize = 25;
 
 /// Sorts processes for display: most base-page memory first, then by PID.
 pub fn rank(processes: &mut [Process]) {
-    processes.sort_by_key(|p| {
-        (
-            Reverse(held(p).map(PageUsage::on_base).unwrap_or_default()),
-            p.pid,
-        )
-    });
+    let base = |p: &Process| held(p).map_or(Bytes::ZERO, PageUsage::on_base);
+    processes.sort_by_key(|p| (Reverse(base(p)), p.pid));
 }
 
 fn held(process: &Process) -> Option<&[PageUsage]> {
@@ -299,10 +295,8 @@ impl<'a> Ranked<'a> {
     }
 
     fn on_base(&self) -> Bytes {
-        self.held
-            .as_deref()
-            .map(PageUsage::on_base)
-            .unwrap_or_default()
+        let held = self.held.as_deref();
+        held.map_or(Bytes::ZERO, PageUsage::on_base)
     }
 }
 
@@ -393,9 +387,7 @@ struct MemoryRow<'a> {
 impl<'a> MemoryRow<'a> {
     fn new(role: Role, segments: Vec<&'a Segment>, is_one: bool) -> MemoryRow<'a> {
         let mut held = Vec::new();
-        for on in segments.iter().flat_map(|s| &s.by_page_size) {
-            PageUsage::add(&mut held, on.size, on.kind, on.bytes);
-        }
+        PageUsage::add_all(&mut held, segments.iter().flat_map(|s| &s.by_page_size));
         MemoryRow {
             role,
             segments,

@@ -12,9 +12,7 @@ use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder,
-};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -30,7 +28,7 @@ pub struct Family {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
-    samples: Vec<(Labels, Number)>,
+    samples: Vec<(Vec<(&'static str, String)>, Number)>,
 }
 
 /// The value of a sample. Whole numbers are written without a decimal point.
@@ -51,9 +49,6 @@ impl From<f64> for Number {
         Number::Real(value)
     }
 }
-
-#[derive(Debug, Clone, PartialEq, Default)]
-struct Labels(Vec<(&'static str, String)>);
 
 impl Family {
     /// Creates a counter; `name` excludes the suffix `_total`.
@@ -83,7 +78,7 @@ impl Family {
         let value = value.into();
         if !matches!(value, Number::Real(real) if !real.is_finite()) {
             let labels = labels.iter().map(|(name, text)| (*name, label(text)));
-            self.samples.push((Labels(labels.collect()), value));
+            self.samples.push((labels.collect(), value));
         }
         self
     }
@@ -108,12 +103,6 @@ fn label(text: &str) -> String {
     }
 }
 
-impl EncodeLabelSet for Labels {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        self.0.as_slice().encode(encoder)
-    }
-}
-
 #[derive(Debug)]
 struct All(Vec<Family>);
 
@@ -131,7 +120,7 @@ impl Collector for All {
                 (_, Number::Real(value)) => ConstGauge::new(value).encode(to),
             };
             match family.samples.as_slice() {
-                [(Labels(labels), value)] if labels.is_empty() => encode(metric, *value)?,
+                [(labels, value)] if labels.is_empty() => encode(metric, *value)?,
                 samples => {
                     for (labels, value) in samples {
                         encode(metric.encode_family(labels)?, *value)?;

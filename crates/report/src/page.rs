@@ -350,10 +350,7 @@ impl<T> TableOf<T> {
 
 impl Note {
     pub fn plain(text: impl Into<String>) -> Note {
-        Note {
-            text: text.into(),
-            ..Note::default()
-        }
+        Note::new("", text)
     }
 
     /// Creates a note for each of the texts, all with the same word.

@@ -456,14 +456,10 @@ fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<
     let shared = shared
         .filter(|r| r.role == Role::Shm)
         .any(|r| !r.done.is_zero());
-    let Commands {
-        program,
-        scheduler,
-        shmem_at_boot,
-        ..
-    } = request.commands;
+    let commands = request.commands;
+    let program = &commands.program;
     let name = target.trim_end_matches(".service");
-    let again = match scheduler {
+    let again = match commands.scheduler {
         Scheduler::Systemd => {
             let name = format!("hugeleaf-{}", name.replace('@', "-"));
             format!(
@@ -483,11 +479,8 @@ fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<
             "{program} promote {all}{target}    # after each restart, once it has filled its memory"
         ),
     };
-    shared
-        .then(|| shmem_at_boot.clone())
-        .into_iter()
-        .chain([again.into()])
-        .collect()
+    let at_boot = shared.then(|| commands.shmem_at_boot.clone());
+    at_boot.into_iter().chain([again.into()]).collect()
 }
 
 pub fn json(outcome: &Outcome) -> String {

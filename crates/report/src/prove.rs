@@ -170,7 +170,7 @@ fn shared_bucket(result: &ResultFile) -> Option<[Option<f64>; 2]> {
     result.buckets.as_ref()?.shared
 }
 
-fn mark(verdict: Verdict) -> Mark {
+pub(crate) fn mark(verdict: Verdict) -> Mark {
     match verdict {
         Verdict::Faster => Mark::Good,
         Verdict::Slower => Mark::Bad,
@@ -182,19 +182,15 @@ fn mark(verdict: Verdict) -> Mark {
 /// Returns the chart of all pairs, with the effect as a band.
 fn ratios(result: &ResultFile) -> Chart {
     let pairs = result.pairs.iter().zip(1u32..);
-    let points: Vec<Point> = pairs
-        .map(|(pair, n)| Point::at(f64::from(n), pair.ratio))
-        .collect();
+    let points = pairs.map(|(pair, n)| Point::at(f64::from(n), pair.ratio));
+    let points: Vec<Point> = points.collect();
     let last = points.last().map_or(0.0, |p| p.x);
-    let band = result
-        .effect
-        .as_ref()
-        .filter(|_| last > 0.0)
-        .map(|e| Point {
-            width: last,
-            interval: Some((e.low, e.high)),
-            ..Point::at(0.5, e.ratio)
-        });
+    let band = result.effect.as_ref().filter(|_| last > 0.0);
+    let band = band.map(|e| Point {
+        width: last,
+        interval: Some((e.low, e.high)),
+        ..Point::at(0.5, e.ratio)
+    });
     Chart {
         title: match result.experiment.design {
             Design::RandomPairs => "Huge over base pages, by pair",
@@ -250,7 +246,7 @@ pub(crate) fn counted(row: &Row) -> Option<f64> {
     Some(row.samples.first()?.value)
 }
 
-fn also_measured(result: &ResultFile) -> Table {
+fn also_measured(result: &ResultFile) -> TableOf<&'static str> {
     let of = |arm, name: &str| match result.row(arm, name).and_then(counted) {
         None => Cell::from(Value::Unreadable),
         Some(value) if name.ends_with("CPUs") => Cell::decimal(Some(value), 2),
@@ -267,7 +263,6 @@ fn also_measured(result: &ResultFile) -> Table {
     .left("ALSO MEASURED", |name| name.replace("CPUs", "CPU"))
     .right("BASE", |name| of(Arm::Base, name))
     .right("HUGE", |name| of(Arm::Large, name))
-    .done()
 }
 
 /// Returns the memory by page size: bytes before, in both arms, and after.

@@ -13,14 +13,12 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
         .left("ASKED", |state| state.asked.clone())
         .left("GOT", |state| got(&state.got))
         .right("MISSING", |state| Cell::some_bytes(state.missing))
-        .left("REASON", |state| why(state).unwrap_or_default())
+        .left("REASON", |state| why(state))
         .narrow(Narrow::Wrap);
     let next = |state: &RoleState| {
-        let command = worth_typing(state)?;
-        Some(CommandHint::new(
-            format!("next, for {}", state.role),
-            command,
-        ))
+        let command = state.command.as_deref()?;
+        let label = format!("next, for {}", state.role);
+        (command != "# nothing to do").then(|| CommandHint::new(label, command))
     };
     vec![
         table.into(),
@@ -45,19 +43,11 @@ fn got(table: &[PageUsage]) -> String {
 }
 
 /// Returns the reason for missing memory, and the amount in ranges too small for such pages.
-fn why(state: &RoleState) -> Option<String> {
+fn why(state: &RoleState) -> String {
     let small =
         (!state.too_small.is_zero()).then(|| format!("{} in too small ranges", state.too_small));
-    match (&state.reason, small) {
-        (Some(reason), Some(small)) => Some(format!("{reason}; {small}")),
-        (Some(reason), None) => Some(reason.clone()),
-        (None, small) => small,
-    }
-}
-
-fn worth_typing(state: &RoleState) -> Option<&str> {
-    let command = state.command.as_deref()?;
-    (command != "# nothing to do").then_some(command)
+    let parts: Vec<String> = state.reason.iter().cloned().chain(small).collect();
+    parts.join("; ")
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::RoleState;
 use serde::Serialize;
 
-use crate::json::answer;
 use crate::page::Page;
 use crate::roles;
 
@@ -51,10 +50,6 @@ pub struct RunReport {
 }
 
 impl RunReport {
-    pub fn json(&self) -> String {
-        answer(self)
-    }
-
     pub fn page(&self) -> Page {
         let (mut page, found) = (Page::default(), &self.found);
         match found.processes.len() + found.left_out {

@@ -34,10 +34,6 @@ impl Start {
         rungs.ways.iter().map(in_words).collect()
     }
 
-    fn requested(&self, role: RunRole) -> String {
-        self.settled.settings.policy(role).typed.clone()
-    }
-
     fn after(&self, role: RunRole) -> Option<Bytes> {
         let settings = &self.settled.settings;
         match role {
@@ -88,7 +84,7 @@ pub fn page(start: &Start) -> Page {
     };
     let roles = Table::from_items(RunRole::ALL)
         .left("ROLE", |role| role.name())
-        .left("ASKED", |role| start.requested(*role))
+        .left("ASKED", |role| &start.settled.settings.policy(*role).typed)
         .right("FROM", |role| start.after(*role))
         .left("TRIES", |role| tries(start, *role));
     let missing: Vec<Note> = start.settled.missing.iter().map(unavailable).collect();
@@ -121,7 +117,7 @@ pub fn json(start: &Start) -> String {
     let role = |role: RunRole| {
         json!({
             "role": role,
-            "asked": start.requested(role),
+            "asked": start.settled.settings.policy(role).typed,
             "tries": start.ways(role),
             "mandatory": start.settled.settings.policy(role).mandatory,
             "after_bytes": start.after(role),

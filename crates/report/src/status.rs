@@ -3,7 +3,7 @@
 //! An absent feature takes at most a line. An unreadable value is shown as `unknown`, and a finding gives
 //! the reason. Findings come last, because the end of the output stays visible.
 
-use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse};
+use hugeleaf_host::{Fact, Host, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::advice::risks;
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
@@ -11,7 +11,8 @@ use serde_json::{Value as Json, json};
 
 use crate::json::{answer, merge_fields};
 use crate::page::{
-    Block, Cell, CommandHint, Mark, Narrow, Note, Page, Section, Table, Value, counted, listed,
+    Block, Cell, CommandHint, Mark, Narrow, Note, Page, Section, Table, TableOf, Value, counted,
+    listed,
 };
 
 /// Maximum number of items of each kind, before `and N more`.
@@ -81,7 +82,7 @@ fn head(host: &Host) -> String {
 /// Sizes in one row: the smaller THP sizes mostly share their settings.
 type Alike<'a> = Vec<&'a PageSizeInfo>;
 
-fn page_sizes(host: &Host) -> Table {
+fn page_sizes(host: &Host) -> TableOf<Alike<'_>> {
     let setting = |info: &PageSizeInfo| settings_of(host, info.size, info.kind, info.enabled);
     let limit = |info: &PageSizeInfo| info.available.clone().map(|had| had.limited_by);
     let alike = |a: &PageSizeInfo, b: &PageSizeInfo| {
@@ -112,7 +113,6 @@ fn page_sizes(host: &Host) -> Table {
         })
         .left("LIMITED BY", |r| known(limit(r[0])))
         .narrow(Narrow::Drop(1))
-        .done()
 }
 
 fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (String, String) {
@@ -146,11 +146,8 @@ fn pools(host: &Host) -> Block {
     let shown =
         |pool: &&Pool| !is_empty(pool.size) && (pool.node.is_none() || host.nodes.len() > 1);
     let shown: Vec<&Pool> = host.pools.iter().filter(shown).collect();
-    let empty = host
-        .pools
-        .iter()
-        .filter(|pool| pool.node.is_none() && is_empty(pool.size));
-    let empty = empty.map(|pool| pool.size);
+    let whole = host.pools.iter().filter(|pool| pool.node.is_none());
+    let empty = whole.map(|pool| pool.size).filter(|size| is_empty(*size));
     if shown.is_empty() {
         let text = format!("{}).", listed("hugetlb: all pools are empty (", empty));
         return Section::new("", vec![text.into()]).into();
@@ -162,7 +159,7 @@ fn pools(host: &Host) -> Block {
     Section::new("HUGETLB POOLS", vec![pool_table(shown).into(), note.into()]).into()
 }
 
-fn pool_table(pools: Vec<&Pool>) -> Table {
+fn pool_table(pools: Vec<&Pool>) -> TableOf<&Pool> {
     let less = |a: &Fact<Pages>, b: &Fact<Pages>| {
         let difference = |a: Pages| b.clone().map(|b| Pages(a.get().saturating_sub(b.get())));
         known(a.clone().and_then(difference))
@@ -180,24 +177,17 @@ fn pool_table(pools: Vec<&Pool>) -> Table {
         .right("UNUSED", |p| less(&p.free, &p.reserved))
         .right("SURPLUS", |p| known(&p.surplus))
         .right("OVERCOMMIT", |p| known(&p.overcommit))
-        .done()
 }
 
 /// Notes the part of the pools that memlock allows for SysV segments, if it is less than the pools.
 fn memlock_note(host: &Host) -> String {
-    let hugetlb = host
-        .page_sizes
-        .iter()
-        .filter(|info| info.kind == PageKind::Hugetlb);
-    let most = hugetlb
-        .filter_map(|info| Some(info.available.known()?.bytes))
-        .max();
-    match (host.limits.memlock.get(), most) {
+    let sizes = host.page_sizes.iter();
+    let hugetlb = sizes.filter(|info| info.kind == PageKind::Hugetlb);
+    let most = hugetlb.filter_map(|info| Some(info.available.known()?.bytes));
+    match (host.limits.memlock.get(), most.max()) {
         (Some(memlock), Some(most)) if memlock < most => {
-            let group = match host.limits.hugetlb_shm_group.get() {
-                None | Some(0) => String::new(),
-                Some(group) => format!(" or group {group}"),
-            };
+            let group = host.limits.hugetlb_shm_group.get().filter(|id| *id > 0);
+            let group = listed(" or group ", group);
             format!(
                 " SysV segments on hugetlb: {memlock} (memlock of this process) without \
                  CAP_IPC_LOCK{group}."
@@ -224,16 +214,9 @@ fn settings(host: &Host) -> Vec<(String, Cell)> {
 
 /// Formats private memory, shared memory and page cache, each with its part on PMD-sized pages.
 fn memory_line(host: &Host) -> String {
-    let Memory {
-        anon,
-        anon_huge,
-        shmem,
-        shmem_huge,
-        file_huge,
-        cached,
-        ..
-    } = &host.memory;
-    let cache = cached.clone().and_then(|c| shmem.clone().map(|s| c - s));
+    let memory = &host.memory;
+    let cache = memory.cached.clone();
+    let cache = cache.and_then(|c| memory.shmem.clone().map(|s| c - s));
     let huge = |all: &Fact<Bytes>, huge: &Fact<Bytes>| {
         let share = huge.get().and_then(|huge| huge.share_of(all.get()?));
         match (host.pmd_page.get(), huge.is_absent()) {
@@ -242,9 +225,9 @@ fn memory_line(host: &Host) -> String {
         }
     };
     let parts = [
-        ("private", anon, anon_huge),
-        ("shared", shmem, shmem_huge),
-        ("page cache", &cache, file_huge),
+        ("private", &memory.anon, &memory.anon_huge),
+        ("shared", &memory.shmem, &memory.shmem_huge),
+        ("page cache", &cache, &memory.file_huge),
     ];
     let known = parts.iter().filter(|(_, all, _)| !all.is_absent());
     let part = |(name, all, on): &(&str, &Fact<Bytes>, &Fact<Bytes>)| {
@@ -378,10 +361,8 @@ fn millis(millis: u64) -> Cell {
 
 fn limits_line(host: &Host) -> String {
     let limits = &host.limits;
-    let shmall = limits
-        .shmall
-        .clone()
-        .map(|pages| pages.in_bytes(host.base_page));
+    let shmall = limits.shmall.clone();
+    let shmall = shmall.map(|pages| pages.in_bytes(host.base_page));
     let group = |group: u64| match group {
         0 => "none".into(),
         group => Cell::from(group),
@@ -454,10 +435,10 @@ fn memory_limits(host: &Host) -> Section {
     }
 }
 
-fn kernel_log(host: &Host) -> Table {
+fn kernel_log(host: &Host) -> TableOf<&String> {
     let lines = host.kernel_log.known().map_or(&[][..], Vec::as_slice);
     let last = &lines[lines.len().saturating_sub(MOST_LOG_LINES)..];
-    Table::from_items(last).left("", |line| *line).done()
+    Table::from_items(last).left("", |line| *line)
 }
 
 pub(crate) fn severity_word(severity: Severity) -> Cell {

@@ -11,8 +11,10 @@ use serde_json::{Value as Json, json};
 use crate::bench::bytes;
 use crate::json::SCHEMA;
 use crate::mem::Mem;
-use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value, fact, number, thousands};
-use crate::prove::{counted, difference, longer, median};
+use crate::page::{
+    Block, Cell, Note, Page, Table, TableOf, Value, fact, listed, number, thousands,
+};
+use crate::prove::{counted, difference, longer, mark, median};
 use crate::status::status_json;
 use crate::why::Why;
 
@@ -188,21 +190,15 @@ fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
 }
 
 fn verdict(result: &ResultFile) -> Note {
-    let (mark, meaning) = match result.verdict {
-        Verdict::Faster => (Mark::Good, "huge pages make this database faster here"),
-        Verdict::Slower => (Mark::Bad, "huge pages make this database slower here"),
-        Verdict::Same => (
-            Mark::Plain,
-            "huge pages make no difference to this database here",
-        ),
-        Verdict::Unclear => (Mark::Warn, "the samples vary too much for a verdict"),
+    let meaning = match result.verdict {
+        Verdict::Faster => "huge pages make this database faster here",
+        Verdict::Slower => "huge pages make this database slower here",
+        Verdict::Same => "huge pages make no difference to this database here",
+        Verdict::Unclear => "the samples vary too much for a verdict",
     };
     // The page says the same.
     let longer = (result.verdict == Verdict::Unclear).then(|| longer(result));
-    let meaning = match longer {
-        Some(longer) => format!("{meaning}; {longer}"),
-        None => meaning.to_owned(),
-    };
+    let meaning = format!("{meaning}{}", listed("; ", longer));
     let text = match &result.effect {
         None => meaning,
         effect => {
@@ -212,7 +208,7 @@ fn verdict(result: &ResultFile) -> Note {
         }
     };
     let word = result.verdict.to_string().to_uppercase();
-    Note::new(Cell::from(word).marked(mark), text)
+    Note::new(Cell::from(word).marked(mark(result.verdict)), text)
 }
 
 fn next() -> Vec<(String, Cell)> {

@@ -23,8 +23,7 @@ pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Page {
                 Some(unmet) => Cell::from(unmet.message.as_str()).marked(Mark::Bad),
             })
             .left("MEASUREMENT", |(described, _)| described.title.as_str())
-            .narrow(Narrow::Wrap)
-            .done(),
+            .narrow(Narrow::Wrap),
     );
     let mut packages: Vec<&str> = (all.iter())
         .filter(|(_, unmet)| unmet.is_some())

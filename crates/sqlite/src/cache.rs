@@ -54,16 +54,6 @@ pub(crate) struct Cache {
     body: UnsafeCell<CacheState>,
 }
 
-/// Room for another page in a cache of limited size.
-enum Full {
-    /// There is room.
-    No,
-    /// Too many pages are in use. SQLite must write some to the file.
-    Crowded,
-    /// The page of another key was evicted.
-    Evicted(*mut PageHeader),
-}
-
 /// State that only one thread may access at a time.
 pub(crate) struct CacheState {
     shape: SlotLayout,
@@ -90,8 +80,8 @@ pub(crate) struct CacheState {
 impl Cache {
     /// Creates a cache for the database that this thread opens; `None` if there is no memory.
     pub fn new(store: &'static PageStore, shape: SlotLayout, purgeable: bool) -> Option<Cache> {
-        let table = PageHash::new()?;
-        let number = store.next_number();
+        let table = PageHash::with(64)?;
+        let number = store.numbers.fetch_add(1, Ordering::Relaxed);
         Some(Cache {
             gate: AsymmetricLock::new(store.barrier),
             number,
@@ -252,16 +242,14 @@ impl Cache {
         let (shape, purgeable) = (self.shape, self.purgeable);
         if purgeable && self.store.limits_per_connection() {
             // SAFETY: with the lock.
-            match unsafe { self.body() }.make_room(create) {
-                Full::No => {}
-                Full::Crowded => return null_mut(),
-                Full::Evicted(own) => return own,
+            if let Some(own) = unsafe { self.body() }.make_room(create) {
+                return own;
             }
         }
         if let Some(node) = held.take(shape, self.address()) {
             return node;
         }
-        if share.wants_more() {
+        if share.may_claim.load(Ordering::Relaxed) {
             held.release_while(|| share.claim());
             if let Some(node) = held.take(shape, self.address()) {
                 return node;
@@ -285,7 +273,7 @@ impl Cache {
                 return node;
             }
         }
-        share.count_heap_fallback();
+        share.heap_fallbacks.fetch_add(1, Ordering::Relaxed);
         // SAFETY: with the lock.
         unsafe { self.body() }.heap_page()
     }
@@ -466,7 +454,7 @@ impl CacheState {
     #[cold]
     fn time(&mut self, cache: &Cache) {
         if let (Some((since, hit)), Some(share)) = (self.timed.take(), cache.share()) {
-            share.record_time(since.elapsed(), hit);
+            share.timing.record_time(since.elapsed(), hit);
         }
     }
 
@@ -487,19 +475,17 @@ impl CacheState {
         self.batch = self.batch.checked_add(1).unwrap_or(1);
     }
 
-    /// Applies the cache size that SQLite requests.
-    fn make_room(&mut self, create: c_int) -> Full {
+    /// Applies the cache size that SQLite requests. Returns an evicted page to reuse, or null if too many pages are in
+    /// use and SQLite must write some to the file. `None` if there is room.
+    fn make_room(&mut self, create: c_int) -> Option<*mut PageHeader> {
         let crowded = self.pinned >= self.most - self.most / 10;
         if create == 1 && crowded {
-            return Full::Crowded;
+            return Some(null_mut());
         }
         if self.table.count < self.most {
-            return Full::No;
+            return None;
         }
-        match self.evict() {
-            own if own.is_null() => Full::No,
-            own => Full::Evicted(own),
-        }
+        Some(self.evict()).filter(|own| !own.is_null())
     }
 
     /// Takes heap memory if there is no share. The cache has the size that SQLite requests, unless it is small and will
@@ -507,12 +493,11 @@ impl CacheState {
     fn without_share(&mut self, create: c_int) -> *mut PageHeader {
         let waits = self.store.is_for(true) && !self.store.limits_per_connection();
         let has_waited = || self.store.is_time_to_join(self.table.count, self.shape);
-        if self.purgeable && (!waits || has_waited()) {
-            match self.make_room(create) {
-                Full::No => {}
-                Full::Crowded => return null_mut(),
-                Full::Evicted(own) => return own,
-            }
+        if self.purgeable
+            && (!waits || has_waited())
+            && let Some(own) = self.make_room(create)
+        {
+            return own;
         }
         self.heap_page()
     }
@@ -521,7 +506,9 @@ impl CacheState {
     fn heap_page(&mut self) -> *mut PageHeader {
         let node = self.store.spare.take(self.shape, &mut self.few);
         if self.purgeable && !node.is_null() {
-            self.store.heap.add(self.shape);
+            self.store
+                .heap
+                .fetch_add(self.shape.bytes(), Ordering::Relaxed);
         }
         node
     }
@@ -609,10 +596,10 @@ impl CacheState {
     fn evict(&mut self) -> *mut PageHeader {
         for look in 0.. {
             let small = self.small.length * SMALL_PART >= self.table.count;
-            let from_small = !self.small.oldest().is_null() && (small || self.main.length == 0);
+            let from_small = !self.small.oldest.is_null() && (small || self.main.length == 0);
             let node = match from_small {
-                true => self.small.oldest(),
-                false => self.main.oldest(),
+                true => self.small.oldest,
+                false => self.main.oldest,
             };
             if node.is_null() {
                 return node;
@@ -659,7 +646,9 @@ impl CacheState {
             let chunk = (*node).chunk;
             if chunk.is_null() {
                 if self.purgeable {
-                    self.store.heap.take_away(self.shape);
+                    self.store
+                        .heap
+                        .fetch_sub(self.shape.bytes(), Ordering::Relaxed);
                 }
                 self.store.spare.give(self.shape, &mut self.few, node);
             } else if let Some(held) = held {

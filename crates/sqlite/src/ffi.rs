@@ -24,26 +24,21 @@ pub(crate) struct SqlitePage {
 }
 
 #[repr(C)]
-pub(crate) struct Opaque {
-    _private: [u8; 0],
-}
-
-#[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Methods {
     pub version: c_int,
     pub arg: *mut c_void,
     pub init: unsafe extern "C" fn(*mut c_void) -> c_int,
     pub shutdown: unsafe extern "C" fn(*mut c_void),
-    pub create: unsafe extern "C" fn(c_int, c_int, c_int) -> *mut Opaque,
-    pub cachesize: unsafe extern "C" fn(*mut Opaque, c_int),
-    pub pagecount: unsafe extern "C" fn(*mut Opaque) -> c_int,
-    pub fetch: unsafe extern "C" fn(*mut Opaque, c_uint, c_int) -> *mut SqlitePage,
-    pub unpin: unsafe extern "C" fn(*mut Opaque, *mut SqlitePage, c_int),
-    pub rekey: unsafe extern "C" fn(*mut Opaque, *mut SqlitePage, c_uint, c_uint),
-    pub truncate: unsafe extern "C" fn(*mut Opaque, c_uint),
-    pub destroy: unsafe extern "C" fn(*mut Opaque),
-    pub shrink: unsafe extern "C" fn(*mut Opaque),
+    pub create: unsafe extern "C" fn(c_int, c_int, c_int) -> *mut c_void,
+    pub cachesize: unsafe extern "C" fn(*mut c_void, c_int),
+    pub pagecount: unsafe extern "C" fn(*mut c_void) -> c_int,
+    pub fetch: unsafe extern "C" fn(*mut c_void, c_uint, c_int) -> *mut SqlitePage,
+    pub unpin: unsafe extern "C" fn(*mut c_void, *mut SqlitePage, c_int),
+    pub rekey: unsafe extern "C" fn(*mut c_void, *mut SqlitePage, c_uint, c_uint),
+    pub truncate: unsafe extern "C" fn(*mut c_void, c_uint),
+    pub destroy: unsafe extern "C" fn(*mut c_void),
+    pub shrink: unsafe extern "C" fn(*mut c_void),
 }
 
 // SAFETY: it holds functions, and a null pointer that is never used.

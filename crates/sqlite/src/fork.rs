@@ -20,16 +20,11 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// True if a lock could not be taken before the fork. This child must not use the data that it guards.
 static PARENT_LOCKS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Locks held during a fork; `is_all` is false if one could not be taken.
-pub(crate) struct HeldLocks<T> {
-    pub _held: T,
-    pub is_all: bool,
-}
-
-/// Takes the locks of the installed cache; `None` if no cache is installed.
+/// Takes the locks of the installed cache; `None` if no cache is installed. The flag is false if a lock could not be
+/// taken.
 pub(crate) trait ForkLocks {
     type Held;
-    fn stop() -> Option<HeldLocks<Option<Self::Held>>>;
+    fn stop() -> Option<(Self::Held, bool)>;
 }
 
 /// Registers handlers that mark children as such and release the locks of `S` in them.
@@ -82,11 +77,9 @@ unsafe extern "C" fn before<S: ForkLocks>() {
 
 /// Releases the locks that this thread took before its fork; false if one was missing.
 fn release<S: ForkLocks>() -> bool {
-    let held = HELD
-        .replace(null_mut())
-        .cast::<HeldLocks<Option<S::Held>>>();
+    let held = HELD.replace(null_mut()).cast::<(S::Held, bool)>();
     // SAFETY: the pointer is from `before`, and this is its only use.
-    held.is_null() || unsafe { Box::from_raw(held) }.is_all
+    held.is_null() || unsafe { Box::from_raw(held) }.1
 }
 
 unsafe extern "C" fn in_parent<S: ForkLocks>() {

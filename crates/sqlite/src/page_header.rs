@@ -98,7 +98,7 @@ impl PageHeader {
 #[derive(Debug)]
 pub(crate) struct Queue {
     newest: *mut PageHeader,
-    oldest: *mut PageHeader,
+    pub oldest: *mut PageHeader,
     pub length: usize,
 }
 
@@ -123,10 +123,6 @@ impl Queue {
         }
         self.newest = node;
         self.length += 1;
-    }
-
-    pub const fn oldest(&self) -> *mut PageHeader {
-        self.oldest
     }
 
     /// # Safety
@@ -161,12 +157,8 @@ pub(crate) struct PageHash {
 }
 
 impl PageHash {
-    /// Creates a small table; `None` if there is no memory.
-    pub fn new() -> Option<PageHash> {
-        PageHash::with(64)
-    }
-
-    fn with(places: usize) -> Option<PageHash> {
+    /// Creates a table of `places` buckets, a power of two; `None` if there is no memory.
+    pub fn with(places: usize) -> Option<PageHash> {
         let mut memory = Buckets::new(places)?;
         Some(PageHash {
             first: memory.first(),

@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 use crate::cache::Cache;
 use crate::chunk::SlotLayout;
 use crate::ffi::{
-    Api, Methods, Opaque, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK, SqlitePage,
+    Api, Methods, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK, SqlitePage,
 };
-use crate::fork::{ForkLocks, HeldLocks};
+use crate::fork::ForkLocks;
 use crate::share::MemberCache;
 use crate::store::{Locks, PageStore};
 use crate::vfs;
@@ -37,7 +37,7 @@ pub(crate) struct StoreLocks;
 impl ForkLocks for StoreLocks {
     type Held = Locks;
 
-    fn stop() -> Option<HeldLocks<Option<Locks>>> {
+    fn stop() -> Option<(Locks, bool)> {
         store().map(PageStore::stop)
     }
 }
@@ -88,7 +88,7 @@ unsafe extern "C" fn init(_: *mut c_void) -> c_int {
 
 unsafe extern "C" fn shutdown(_: *mut c_void) {}
 
-unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut Opaque {
+unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut c_void {
     let (Some(store), Ok(page), Ok(extra)) =
         (store(), usize::try_from(page), usize::try_from(extra))
     else {
@@ -111,43 +111,43 @@ unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut
 ///
 /// # Safety
 /// The pointer comes from [`create`] and was not destroyed.
-unsafe fn cache<'a>(pointer: *mut Opaque) -> &'a Cache {
+unsafe fn cache<'a>(pointer: *mut c_void) -> &'a Cache {
     // SAFETY: as the caller promises.
     unsafe { &*pointer.cast::<Cache>() }
 }
 
-unsafe extern "C" fn cachesize(of: *mut Opaque, pages: c_int) {
+unsafe extern "C" fn cachesize(of: *mut c_void, pages: c_int) {
     // SAFETY: SQLite passes a pointer from `create`, in one thread at a time; so for all below.
     unsafe { cache(of) }.set_most(usize::try_from(pages).unwrap_or(0));
 }
 
-unsafe extern "C" fn pagecount(of: *mut Opaque) -> c_int {
+unsafe extern "C" fn pagecount(of: *mut c_void) -> c_int {
     // SAFETY: as above.
     let pages = unsafe { cache(of) }.pages();
     c_int::try_from(pages).unwrap_or(c_int::MAX)
 }
 
-unsafe extern "C" fn fetch(of: *mut Opaque, key: c_uint, create: c_int) -> *mut SqlitePage {
+unsafe extern "C" fn fetch(of: *mut c_void, key: c_uint, create: c_int) -> *mut SqlitePage {
     // SAFETY: as above. The page is the node's first field.
     unsafe { cache(of) }.fetch(key, create).cast()
 }
 
-unsafe extern "C" fn unpin(of: *mut Opaque, page: *mut SqlitePage, discard: c_int) {
+unsafe extern "C" fn unpin(of: *mut c_void, page: *mut SqlitePage, discard: c_int) {
     // SAFETY: as above. A page is the first field of its node.
     unsafe { cache(of) }.unpin(page.cast(), discard != 0);
 }
 
-unsafe extern "C" fn rekey(of: *mut Opaque, page: *mut SqlitePage, _: c_uint, key: c_uint) {
+unsafe extern "C" fn rekey(of: *mut c_void, page: *mut SqlitePage, _: c_uint, key: c_uint) {
     // SAFETY: as above.
     unsafe { cache(of) }.rekey(page.cast(), key);
 }
 
-unsafe extern "C" fn truncate(of: *mut Opaque, from: c_uint) {
+unsafe extern "C" fn truncate(of: *mut c_void, from: c_uint) {
     // SAFETY: as above.
     unsafe { cache(of) }.truncate(from);
 }
 
-unsafe extern "C" fn destroy(of: *mut Opaque) {
+unsafe extern "C" fn destroy(of: *mut c_void) {
     // SAFETY: as above. Other threads may access it until it has left its share.
     unsafe { cache(of) }.end();
     // SAFETY: SQLite drops the pointer, so this code owns it again.
@@ -157,7 +157,7 @@ unsafe extern "C" fn destroy(of: *mut Opaque) {
     }
 }
 
-unsafe extern "C" fn shrink(of: *mut Opaque) {
+unsafe extern "C" fn shrink(of: *mut c_void) {
     // SAFETY: as above.
     unsafe { cache(of) }.shrink();
 }

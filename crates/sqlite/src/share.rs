@@ -66,15 +66,16 @@ pub(crate) struct CacheShare {
     source: &'static dyn MemorySource,
     /// Number of pages that fit into a granule.
     each: u64,
-    component: OnceLock<Component>,
-    inner: Mutex<Inner>,
+    /// The manager's component for this share.
+    pub component: OnceLock<Component>,
+    pub inner: Mutex<Inner>,
     ghost: Mutex<Ghost>,
-    timing: Timing,
+    pub timing: Timing,
     misses: AtomicU64,
     /// Number of pages that did not fit and came from the heap.
-    heap_fallbacks: AtomicU64,
+    pub heap_fallbacks: AtomicU64,
     /// True if there may be free memory; set again at each step of the manager.
-    may_claim: AtomicBool,
+    pub may_claim: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -153,11 +154,6 @@ impl CacheShare {
         }
     }
 
-    /// Sets the manager's component for this share.
-    pub fn is_managed_as(&self, component: Component) {
-        let _ = self.component.set(component);
-    }
-
     pub fn lock(&self) -> ShareGuard<'_> {
         ShareGuard {
             share: self,
@@ -165,18 +161,8 @@ impl CacheShare {
         }
     }
 
-    /// Takes the lock for a fork; `None` if it is not released in time.
-    pub fn lock_for_fork(&self) -> Option<MutexGuard<'_, Inner>> {
-        fork::lock_in_time(&self.inner)
-    }
-
     pub fn add(&self, blanks: impl IntoIterator<Item = UncutMemory>) {
         self.lock().inner().blanks.extend(blanks);
-    }
-
-    /// True if asking for more memory may succeed.
-    pub fn wants_more(&self) -> bool {
-        self.may_claim.load(Ordering::Relaxed)
     }
 
     /// Asks for more memory. The caller must not hold the lock, because the giver takes it.
@@ -225,20 +211,11 @@ impl CacheShare {
             .is_multiple_of(TIMED_MISSES)
     }
 
-    /// Records the time from a hit or a miss until SQLite's next call.
-    pub fn record_time(&self, time: Duration, hit: bool) {
-        self.timing.record_time(time, hit);
-    }
-
-    pub fn count_heap_fallback(&self) {
-        self.heap_fallbacks.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub fn view(&self) -> ShareView {
         let mut held = self.lock();
         let inner = held.inner();
         let slots: usize = inner.chunks().map(Chunk::slots).sum();
-        let hits = inner.caches.iter().map(|member| member.hits()).sum();
+        let hits = inner.caches.iter().map(|m| m.cache().hits()).sum();
         ShareView {
             name: self.name.clone(),
             connections: inner.caches.len(),
@@ -259,10 +236,6 @@ impl ShareMember {
     fn cache(&self) -> &dyn MemberCache {
         // SAFETY: it has joined and not left, and the caller has the lock.
         unsafe { &*self.cache }
-    }
-
-    fn hits(&self) -> u64 {
-        self.cache().hits()
     }
 
     fn pages(&self) -> usize {
@@ -518,7 +491,7 @@ impl Inner {
             false => 0,
         };
         for member in &mut self.caches {
-            let asked = member.hits() + member.cache().misses();
+            let asked = member.cache().hits() + member.cache().misses();
             member.idle = match asked == member.asked {
                 true => member.idle.saturating_add(1),
                 false => 0,

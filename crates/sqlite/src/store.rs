@@ -8,7 +8,7 @@ use hugeleaf::{Bytes, Component, Elastic, Granule, Running};
 use hugeleaf_sys::Barrier;
 
 use crate::chunk::{SlotLayout, UncutMemory};
-use crate::fork::{self, HeldLocks};
+use crate::fork;
 use crate::seccomp;
 use crate::share::{CacheShare, Inner, ManagedShare, MemorySource, ShareView};
 use crate::spare_pages::Spare;
@@ -64,28 +64,15 @@ pub(crate) enum Origin {
 pub(crate) struct PageStore {
     pub barrier: Barrier,
     pub spare: Spare,
-    /// Heap pages that can be read again.
-    pub heap: Heap,
+    /// Bytes of heap pages that can be read again.
+    pub heap: AtomicUsize,
     pages_of: PagesOf,
     source: OnceLock<Origin>,
     shares: Mutex<Shares>,
-    numbers: AtomicU64,
+    /// Number of the next cache.
+    pub numbers: AtomicU64,
     /// Number of shares that could not be created.
     failures: AtomicUsize,
-}
-
-/// Bytes on the heap.
-#[derive(Debug, Default)]
-pub(crate) struct Heap(AtomicUsize);
-
-impl Heap {
-    pub fn add(&self, shape: SlotLayout) {
-        self.0.fetch_add(shape.bytes(), Ordering::Relaxed);
-    }
-
-    pub fn take_away(&self, shape: SlotLayout) {
-        self.0.fetch_sub(shape.bytes(), Ordering::Relaxed);
-    }
 }
 
 // An ordered map: a hash map would need random numbers of the kernel, which a filter may refuse.
@@ -101,8 +88,8 @@ struct Shares {
 /// Locks that are held during a fork, for the child.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    _each: Vec<MutexGuard<'static, Inner>>,
-    _shares: MutexGuard<'static, Shares>,
+    _each: Vec<Option<MutexGuard<'static, Inner>>>,
+    _shares: Option<MutexGuard<'static, Shares>>,
 }
 
 impl PageStore {
@@ -110,7 +97,7 @@ impl PageStore {
         PageStore {
             barrier: Barrier::of_process(),
             spare: Spare::new(),
-            heap: Heap::default(),
+            heap: AtomicUsize::new(0),
             pages_of,
             source: OnceLock::new(),
             shares: Mutex::default(),
@@ -126,10 +113,6 @@ impl PageStore {
     fn source(&self) -> Option<&Origin> {
         // A forked child has its parent's memory without a manager, and locks that may never be released.
         self.source.get().filter(|_| !fork::is_child())
-    }
-
-    pub fn next_number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     fn shares(&self) -> MutexGuard<'_, Shares> {
@@ -155,37 +138,26 @@ impl PageStore {
                 let most = (target / HEAP_PART).max(LEAST_HEAP);
                 pages >= JOINS_AT
                     || pages * shape.bytes() >= JOINS_AT_BYTES
-                    || self.heap.0.load(Ordering::Relaxed) >= most
+                    || self.heap.load(Ordering::Relaxed) >= most
             }
             Some(Origin::Fixed { .. }) => true,
             None => false,
         }
     }
 
-    /// Takes the locks that a child needs. They are taken in this order everywhere.
-    pub fn stop(&'static self) -> HeldLocks<Option<Locks>> {
-        let Some(shares) = fork::lock_in_time(&self.shares) else {
-            return HeldLocks {
-                _held: None,
-                is_all: false,
-            };
-        };
-        let all = shares.named.values().chain(&shares.others);
-        let mut each = Vec::new();
-        let mut is_all = true;
-        for share in all {
-            let held = share.lock_for_fork();
-            is_all &= held.is_some();
-            each.extend(held);
-        }
+    /// Takes the locks that a child needs, in the order used everywhere. The flag is false if one could not be taken.
+    pub fn stop(&'static self) -> (Locks, bool) {
+        let shares = fork::lock_in_time(&self.shares);
+        let all = shares
+            .iter()
+            .flat_map(|shares| shares.named.values().chain(&shares.others));
+        let each: Vec<_> = all.map(|share| fork::lock_in_time(&share.inner)).collect();
+        let is_all = shares.is_some() && each.iter().all(Option::is_some);
         let held = Locks {
             _each: each,
             _shares: shares,
         };
-        HeldLocks {
-            _held: Some(held),
-            is_all,
-        }
+        (held, is_all)
     }
 
     /// Records the end of a cache created with `path`. The cache with the number `successor` has the same database.
@@ -265,13 +237,12 @@ impl PageStore {
         }
         let share: &'static CacheShare = Box::leak(Box::new(CacheShare::new(name, self, shape)));
         let sizes = (elastic.granule().bytes(), elastic.max());
-        match running.add(&share.name, sizes, Box::new(ManagedShare(share))) {
-            Ok(component) => share.is_managed_as(component),
-            Err(_) => {
-                self.failures.fetch_add(1, Ordering::Relaxed);
-                return None;
-            }
-        }
+        let added = running.add(&share.name, sizes, Box::new(ManagedShare(share)));
+        let Ok(component) = added else {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let _ = share.component.set(component);
         Some(share)
     }
 

@@ -1,5 +1,6 @@
 //! Measures how much longer a miss takes than a hit, so that the benefit of memory is measured and not guessed.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,31 +13,16 @@ const ENOUGH: usize = 15;
 /// not; all its other work is the same. The median is used, because a program may do anything between two calls.
 #[derive(Debug, Default)]
 pub(crate) struct Timing {
-    hits: Mutex<Last>,
-    misses: Mutex<Last>,
+    hits: Mutex<VecDeque<Duration>>,
+    misses: Mutex<VecDeque<Duration>>,
 }
 
-#[derive(Debug, Default)]
-struct Last {
-    times: Vec<Duration>,
-    next: usize,
-}
-
-impl Last {
-    fn add(&mut self, time: Duration) {
-        if self.times.len() < KEPT {
-            return self.times.push(time);
-        }
-        self.times[self.next] = time;
-        self.next = (self.next + 1) % KEPT;
-    }
-
-    fn median(&self) -> Option<Duration> {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        let middle = times.get(times.len() / 2).copied();
-        middle.filter(|_| times.len() >= ENOUGH)
-    }
+fn median(last: &Mutex<VecDeque<Duration>>) -> Option<Duration> {
+    let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut times: Vec<Duration> = last.iter().copied().collect();
+    times.sort_unstable();
+    let middle = times.get(times.len() / 2).copied();
+    middle.filter(|_| times.len() >= ENOUGH)
 }
 
 impl Timing {
@@ -44,14 +30,15 @@ impl Timing {
         let last = if hit { &self.hits } else { &self.misses };
         // If the list is being read now, this sample is skipped.
         if let Ok(mut last) = last.try_lock() {
-            last.add(time);
+            if last.len() == KEPT {
+                last.pop_front();
+            }
+            last.push_back(time);
         }
     }
 
     /// Returns the additional time of a miss; `None` before enough were timed.
     pub fn miss(&self) -> Option<Duration> {
-        let median =
-            |last: &Mutex<Last>| last.lock().unwrap_or_else(PoisonError::into_inner).median();
         let hit = median(&self.hits).unwrap_or_default();
         median(&self.misses).map(|miss| miss.saturating_sub(hit))
     }

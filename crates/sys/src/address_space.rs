@@ -409,32 +409,35 @@ fn mremap_over(made: Range, to: Range) -> Result<(), Errno> {
     }
 }
 
+/// Returns the vector of a range. EINVAL if its addresses do not fit in this build's `usize`.
+pub(crate) fn iovec(start: u64, length: u64) -> Result<libc::iovec, Errno> {
+    Ok(libc::iovec {
+        iov_base: usize::try_from(start).map_err(|_| Errno::INVAL)? as *mut libc::c_void,
+        iov_len: usize::try_from(length).map_err(|_| Errno::INVAL)?,
+    })
+}
+
 pub(crate) fn munmap(range: Range) {
-    if let (Ok(start), Ok(len)) = (
-        usize::try_from(range.start()),
-        usize::try_from(range.len().get()),
-    ) {
+    if let Ok(part) = iovec(range.start(), range.len().get()) {
         // SAFETY: called only on addresses from `mmap` above that no other code uses.
-        unsafe { libc::munmap(start as *mut libc::c_void, len) };
+        unsafe { libc::munmap(part.iov_base, part.iov_len) };
     }
 }
 
 pub(crate) fn mlock(part: Range) -> Result<(), Errno> {
-    let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
-    let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
+    let part = iovec(part.start(), part.len().get())?;
     // SAFETY: does not change the content of the pages.
-    match unsafe { libc::mlock(start as *const libc::c_void, len) } {
+    match unsafe { libc::mlock(part.iov_base, part.iov_len) } {
         0 => Ok(()),
         _ => Err(last_errno()),
     }
 }
 
 pub(crate) fn madvise(part: Range, advice: i32) -> Result<(), Errno> {
-    let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
-    let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
+    let part = iovec(part.start(), part.len().get())?;
     // SAFETY: advice that discards content is only given for parts of a `Space`, whose owner is responsible for
     // that. The kernel checks the addresses.
-    match unsafe { libc::madvise(start as *mut libc::c_void, len, advice) } {
+    match unsafe { libc::madvise(part.iov_base, part.iov_len, advice) } {
         0 => Ok(()),
         _ => Err(last_errno()),
     }

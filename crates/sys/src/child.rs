@@ -258,10 +258,7 @@ impl ChildProgram {
     ///
     /// # Errors
     /// The errors of fork(2) and execvp(3), as [`std::io::Error`].
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a program of the user, which is no question"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "starts the user's program")]
     pub fn start(command: &mut Command) -> std::io::Result<ChildProgram> {
         let (ours, before) = hold_signals().map_err(|e| std::io::Error::from(e.errno))?;
         give_back(command, Some(before));
@@ -359,7 +356,7 @@ fn send(to: &PidFd, signal: i32) {
     unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
-            to.raw(),
+            to.number(),
             signal,
             std::ptr::null::<libc::siginfo_t>(),
             0u32,

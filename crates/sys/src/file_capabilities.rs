@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use rustix::thread::CapabilitySet;
+
 use crate::{Errno, SysError};
 
 /// Capabilities of a program file. Bits are numbered as in linux/capability.h.
@@ -98,64 +100,23 @@ pub fn setcap_advice(needed: &[&str]) -> String {
 
 fn names_of(bits: u64) -> Vec<String> {
     let set = (0..u64::BITS).filter(|bit| bits >> bit & 1 == 1);
-    set.map(|bit| match NAMES.get(bit as usize) {
-        Some(name) => (*name).to_owned(),
+    set.map(name_of).collect()
+}
+
+fn name_of(bit: u32) -> String {
+    let set = CapabilitySet::from_bits_retain(1 << bit);
+    match set.iter_names().next() {
+        Some((name, _)) => format!("cap_{}", name.to_ascii_lowercase()),
         // setcap(8) also accepts numbers.
         None => bit.to_string(),
-    })
-    .collect()
+    }
 }
 
-/// Returns the index of a name, or `usize::MAX` for an unknown name.
-fn number_of(name: &str) -> usize {
-    let known = NAMES.iter().position(|n| *n == name);
-    known.or_else(|| name.parse().ok()).unwrap_or(usize::MAX)
+/// Returns the number of a name, or `u32::MAX` for an unknown name.
+fn number_of(name: &str) -> u32 {
+    let known = (0..u64::BITS).find(|bit| name_of(*bit) == name);
+    known.or_else(|| name.parse().ok()).unwrap_or(u32::MAX)
 }
-
-/// Names ordered by number (include/uapi/linux/capability.h).
-const NAMES: [&str; 41] = [
-    "cap_chown",
-    "cap_dac_override",
-    "cap_dac_read_search",
-    "cap_fowner",
-    "cap_fsetid",
-    "cap_kill",
-    "cap_setgid",
-    "cap_setuid",
-    "cap_setpcap",
-    "cap_linux_immutable",
-    "cap_net_bind_service",
-    "cap_net_broadcast",
-    "cap_net_admin",
-    "cap_net_raw",
-    "cap_ipc_lock",
-    "cap_ipc_owner",
-    "cap_sys_module",
-    "cap_sys_rawio",
-    "cap_sys_chroot",
-    "cap_sys_ptrace",
-    "cap_sys_pacct",
-    "cap_sys_admin",
-    "cap_sys_boot",
-    "cap_sys_nice",
-    "cap_sys_resource",
-    "cap_sys_time",
-    "cap_sys_tty_config",
-    "cap_mknod",
-    "cap_lease",
-    "cap_audit_write",
-    "cap_audit_control",
-    "cap_setfcap",
-    "cap_mac_override",
-    "cap_mac_admin",
-    "cap_syslog",
-    "cap_wake_alarm",
-    "cap_block_suspend",
-    "cap_audit_read",
-    "cap_perfmon",
-    "cap_bpf",
-    "cap_checkpoint_restore",
-];
 
 #[cfg(test)]
 mod tests {

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::address_space::iovec;
 use crate::advice::Advice;
 use crate::fault_hook::{Gate, GateReply, ProcessCall};
 use crate::files::HostChange;
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
-use crate::priority::RealTimePriority;
 use crate::process::{Pid, PidFd};
 use crate::thp_split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
@@ -143,22 +143,14 @@ impl Kernel {
         // Addresses of another process may not fit in the usize of a 32-bit build. Such a build cannot map them either,
         // so refuse instead of truncating.
         let fail = |errno| SysError::new(advice.call_name(), of(), errno);
-        let vectors = ranges
-            .iter()
-            .map(|r| {
-                Ok(libc::iovec {
-                    iov_base: usize::try_from(r.start()).map_err(|_| fail(Errno::INVAL))?
-                        as *mut libc::c_void,
-                    iov_len: usize::try_from(r.len().get()).map_err(|_| fail(Errno::INVAL))?,
-                })
-            })
-            .collect::<Result<Vec<_>, SysError>>()?;
+        let vectors = ranges.iter().map(|r| iovec(r.start(), r.len().get()));
+        let vectors = vectors.collect::<Result<Vec<_>, _>>().map_err(fail)?;
         // SAFETY: the vector outlives the call and its length is passed with it. The addresses in
         // it are never dereferenced here: the kernel checks them against the target's mappings.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
-                process.raw(),
+                process.number(),
                 vectors.as_ptr(),
                 vectors.len(),
                 advice.number(),
@@ -355,14 +347,6 @@ impl Kernel {
     pub fn now(&self) -> Duration {
         let time = self.start.elapsed();
         self.gate.as_ref().map_or(time, |gate| gate.now(time))
-    }
-
-    /// Gives this thread precedence over others until the value is dropped.
-    ///
-    /// # Errors
-    /// EPERM: not permitted.
-    pub fn raise_priority(&self) -> Result<RealTimePriority, SysError> {
-        RealTimePriority::new()
     }
 
     /// Waits for `time`. Returns false as soon as `stop` is set, which a signal may do just before the pause or in

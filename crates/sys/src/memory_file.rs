@@ -49,12 +49,6 @@ impl MemoryFile {
     }
 }
 
-impl AsFd for MemoryFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 impl Memory {
     /// Creates an empty file in memory of `length` bytes, closed on exec.
     /// `hugetlb` names the pool; without it the file is ordinary shared memory.
@@ -93,7 +87,7 @@ impl Memory {
     pub fn set_length(&self, file: &MemoryFile, length: Bytes) -> Result<(), SysError> {
         let subject = || format!("to {length}");
         self.call(MemoryCall::SetLength, "ftruncate", subject, || {
-            rustix::fs::ftruncate(file, length.get())
+            rustix::fs::ftruncate(&file.0, length.get())
         })
     }
 
@@ -130,7 +124,7 @@ impl Memory {
             call,
             name,
             || part.to_string(),
-            || rustix::fs::fallocate(file, flags, part.start(), part.len().get()),
+            || rustix::fs::fallocate(&file.0, flags, part.start(), part.len().get()),
         )
     }
 
@@ -142,7 +136,7 @@ impl Memory {
     pub fn seal_length(&self, file: &MemoryFile) -> Result<(), SysError> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         self.call(MemoryCall::Seal, "fcntl(F_ADD_SEALS)", String::new, || {
-            rustix::fs::fcntl_add_seals(file, seals)
+            rustix::fs::fcntl_add_seals(&file.0, seals)
         })
     }
 
@@ -158,10 +152,10 @@ impl Memory {
         const BLOCK: u64 = 512;
         let subject = || "of a handle's descriptor".to_owned();
         self.call(MemoryCall::Look, "fstat", subject, || {
-            let stat = rustix::fs::fstat(file)?;
+            let stat = rustix::fs::fstat(&file.0)?;
             // The width of `f_type` differs between architectures.
             #[allow(clippy::unnecessary_cast)]
-            let hugetlb = match rustix::fs::fstatfs(file)?.f_type as i64 {
+            let hugetlb = match rustix::fs::fstatfs(&file.0)?.f_type as i64 {
                 HUGETLBFS_MAGIC => {
                     let size = u64::try_from(stat.st_blksize).map_err(|_| Errno::INVAL)?;
                     Some(PageSize::new(Bytes(size)).map_err(|_| Errno::INVAL)?)
@@ -170,7 +164,7 @@ impl Memory {
                 _ => return Err(Errno::INVAL),
             };
             // A file without seals is not one of our memfds.
-            let seals = rustix::fs::fcntl_get_seals(file)?;
+            let seals = rustix::fs::fcntl_get_seals(&file.0)?;
             let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
             Ok(MemoryFileFacts {
                 hugetlb,
@@ -205,7 +199,7 @@ impl Memory {
     ) -> Result<(), SysError> {
         let handle = || "a handle".to_owned();
         self.call(MemoryCall::Send, "sendmsg", handle, || {
-            let descriptors: Vec<BorrowedFd<'_>> = files.iter().map(|f| f.as_fd()).collect();
+            let descriptors: Vec<BorrowedFd<'_>> = files.iter().map(|f| f.0.as_fd()).collect();
             let message = || SendAncillaryMessage::ScmRights(&descriptors);
             let mut room = vec![MaybeUninit::uninit(); message().size()];
             let mut ancillary = SendAncillaryBuffer::new(&mut room);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::address_space::{NO_ACCESS, mmap};
+use crate::address_space::{NO_ACCESS, iovec, mmap};
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 /// Number of pages that one call pins, which is one batch of the kernel with 4K base pages (two pages
@@ -77,10 +77,7 @@ fn populate_one(pid: Pid, range: Range, base: PageSize) -> Result<(), Errno> {
     let mut at = range.start();
     while at < range.end() {
         let length = step.min(range.end() - at);
-        let remote = libc::iovec {
-            iov_base: usize::try_from(at).map_err(|_| Errno::INVAL)? as *mut libc::c_void,
-            iov_len: usize::try_from(length).map_err(|_| Errno::INVAL)?,
-        };
+        let remote = iovec(at, length)?;
         // SAFETY: both vectors outlive the call. Nothing can be read through `local`, so nothing is
         // written to the other process; its addresses are checked by the kernel.
         let copied =

@@ -25,9 +25,11 @@ pub struct RealTimePriority {
 }
 
 impl RealTimePriority {
+    /// Raises the priority of this thread.
+    ///
     /// # Errors
     /// EPERM without CAP_SYS_NICE, past RLIMIT_RTPRIO, or in a control group without real-time runtime.
-    pub(crate) fn new() -> Result<RealTimePriority, SysError> {
+    pub fn new() -> Result<RealTimePriority, SysError> {
         let mut param = Param { priority: 0 };
         // SAFETY: see above.
         let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };

@@ -8,22 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::PidfdFlags;
+use serde::{Deserialize, Serialize};
 
 use crate::{Errno, SysError, last_errno};
 
 /// A process id in the PID namespace of this process. No process has id 0.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Pid(pub u32);
@@ -76,10 +67,6 @@ impl PidFd {
 
     /// Returns the descriptor's number, which is also the name of its file in `/proc/self/fdinfo`.
     pub fn number(&self) -> RawFd {
-        self.raw()
-    }
-
-    pub(crate) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 

@@ -29,11 +29,11 @@ use crate::{Errno, SysError};
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn switch_thp_on(process: &PidFd) -> Result<(), SysError> {
     // Tested on x86-64 only. Wrong register handling would damage the other process.
-    Err(SysError::new(
-        "ptrace",
-        format!("of {}", process.pid()),
-        Errno::NOSYS,
-    ))
+    Err(failed(process.pid(), Errno::NOSYS))
+}
+
+fn failed(thread: impl std::fmt::Display, errno: Errno) -> SysError {
+    SysError::new("ptrace", format!("of {thread}"), errno)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -109,11 +109,7 @@ mod x86_64 {
         // Before the stop, the id could have been reused for another process. Now it cannot,
         // because a traced process is not reaped.
         if process.has_exited()? {
-            return Err(SysError::new(
-                "ptrace",
-                format!("of {}", process.pid()),
-                Errno::SRCH,
-            ));
+            return Err(failed(process.pid(), Errno::SRCH));
         }
         if decided.swap(true, Ordering::Relaxed) {
             thread.release()?;
@@ -169,11 +165,12 @@ mod x86_64 {
                     // Requested above.
                     libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => return Ok(stopped),
                     // Stopped by job control. It would not run a call either.
-                    libc::PTRACE_EVENT_STOP => {
-                        return Err(SysError::new("ptrace", format!("of {thread}"), Errno::BUSY));
-                    }
+                    libc::PTRACE_EVENT_STOP => return Err(failed(thread, Errno::BUSY)),
                     // A signal was pending. The thread receives it and is interrupted again.
-                    _ => request(libc::PTRACE_CONT, thread, 0, signal)?,
+                    _ => {
+                        let signal = usize::try_from(signal).unwrap_or(0);
+                        request(libc::PTRACE_CONT, thread, 0, signal)?;
+                    }
                 }
             }
         }
@@ -247,29 +244,25 @@ mod x86_64 {
             // SAFETY: a structure of integers, for which all zeroes are valid.
             let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
             let at = &raw mut registers as usize;
-            request_at(libc::PTRACE_GETREGS, self.thread, 0, at)?;
+            request(libc::PTRACE_GETREGS, self.thread, 0, at)?;
             Ok(registers)
         }
 
         fn set_registers(&self, registers: libc::user_regs_struct) -> Result<(), SysError> {
-            request_at(
-                libc::PTRACE_SETREGS,
-                self.thread,
-                0,
-                &raw const registers as usize,
-            )
+            let at = &raw const registers as usize;
+            request(libc::PTRACE_SETREGS, self.thread, 0, at)
         }
 
         fn signals(&self) -> Result<u64, SysError> {
             let mut mask = 0u64;
             let at = &raw mut mask as usize;
-            request_at(PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), at)?;
+            request(PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), at)?;
             Ok(mask)
         }
 
         fn set_signals(&self, mask: u64) -> Result<(), SysError> {
             let at = &raw const mask as usize;
-            request_at(PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), at)
+            request(PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), at)
         }
 
         fn release(self) -> Result<(), SysError> {
@@ -295,26 +288,13 @@ mod x86_64 {
     #[cfg(target_env = "musl")]
     type Request = libc::c_int;
 
-    fn request(what: Request, thread: libc::pid_t, at: usize, data: i32) -> Result<(), SysError> {
-        request_at(what, thread, at, usize::try_from(data).unwrap_or(0))
-    }
-
-    fn request_at(
-        what: Request,
-        thread: libc::pid_t,
-        at: usize,
-        data: usize,
-    ) -> Result<(), SysError> {
+    fn request(what: Request, thread: libc::pid_t, at: usize, data: usize) -> Result<(), SysError> {
         // SAFETY: the requests here take integers, or write to (read from) a structure of the size
         // that the request names, which the caller keeps for the length of the call.
         let done = unsafe { libc::ptrace(what, thread, at, data) };
         match done {
             0 => Ok(()),
-            _ => Err(SysError::new(
-                "ptrace",
-                format!("of {thread}"),
-                last_errno(),
-            )),
+            _ => Err(failed(thread, last_errno())),
         }
     }
 

@@ -11,6 +11,7 @@ use std::path::Path;
 use hugeleaf_units::{Bytes, PageSize, Range};
 use rustix::fs::{Mode, OFlags};
 
+use crate::address_space::iovec;
 use crate::populate::in_time;
 use crate::tracefs::Detached;
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
@@ -84,16 +85,8 @@ fn read_each(pid: Pid, range: Range, page: PageSize) -> Result<Bytes, SysError> 
     let pages: Vec<Range> = range.chunks(page).collect();
     let mut done = Bytes::ZERO;
     for part in pages.chunks(MOST_PARTS) {
-        let remote = part
-            .iter()
-            .map(|p| {
-                let start = usize::try_from(p.start()).map_err(|_| fail(Errno::INVAL))?;
-                Ok(libc::iovec {
-                    iov_base: start as *mut libc::c_void,
-                    iov_len: 1,
-                })
-            })
-            .collect::<Result<Vec<_>, SysError>>()?;
+        let remote = part.iter().map(|p| iovec(p.start(), 1));
+        let remote = remote.collect::<Result<Vec<_>, _>>().map_err(fail)?;
         let local = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: part.len(),

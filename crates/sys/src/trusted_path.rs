@@ -215,36 +215,31 @@ impl PathWalk {
                 self.stat(&name)?
             };
             let is_link = stat.is_some_and(|stat| kind(&stat) == FileType::Symlink);
-            if let (true, Some(stat)) = (is_link, stat) {
-                match self.read_link(&name, &stat)? {
-                    Some(to) => self.follow(&to)?,
-                    None if is_last => return Ok(self.found(name, path, true, Some(stat))),
-                    None => self.go_down(&name, OFlags::empty())?,
-                }
+            let target = match stat {
+                Some(stat) if is_link => self.read_link(&name, &stat)?,
+                _ => None,
+            };
+            if let Some(to) = target {
+                self.follow(&to)?;
             } else if is_last && name != ".." {
-                return Ok(self.found(name, path, false, stat));
+                return Ok(ResolvedPath {
+                    folder: self.folder,
+                    name,
+                    shown: path,
+                    is_magic: is_link,
+                    stat,
+                });
             } else {
-                self.go_down(&name, OFlags::NOFOLLOW)?;
+                // Only the kernel can follow a link that gets here.
+                let flags = match is_link {
+                    true => OFlags::empty(),
+                    false => OFlags::NOFOLLOW,
+                };
+                self.go_down(&name, flags)?;
             }
         }
         // The path ends in a folder, such as / or .. .
         Err(fail("open", &self.shown, Errno::ISDIR))
-    }
-
-    fn found(
-        self,
-        name: OsString,
-        shown: PathBuf,
-        is_magic: bool,
-        stat: Option<Stat>,
-    ) -> ResolvedPath {
-        ResolvedPath {
-            folder: self.folder,
-            name,
-            shown,
-            is_magic,
-            stat,
-        }
     }
 }
 
@@ -254,18 +249,11 @@ pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<ResolvedPath, PathErr
         return Err(fail("open", path, Errno::NOENT));
     }
     let is_relative = path.is_relative() && !is_strict;
-    let start = if is_relative {
-        Path::new(".")
-    } else {
-        Path::new("/")
-    };
+    let (start, shown) = if is_relative { (".", "") } else { ("/", "/") };
     let folder = rustix::fs::openat(CWD, start, AS_PLACE | OFlags::DIRECTORY, Mode::empty());
     let mut walk = PathWalk {
         folder: folder.map_err(|e| fail("open", path, e))?,
-        shown: match is_relative {
-            true => PathBuf::new(),
-            false => PathBuf::from("/"),
-        },
+        shown: PathBuf::from(shown),
         rest: VecDeque::new(),
         links: 0,
         is_strict,

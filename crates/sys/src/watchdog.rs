@@ -90,12 +90,7 @@ fn start() -> Option<Helper> {
     let (jobs, todo) = channel::<WatchdogTask>();
     let (say, hear) = sync_channel(1);
     let work = move || {
-        let _ = say.send(
-            rustix::thread::gettid()
-                .as_raw_nonzero()
-                .get()
-                .cast_unsigned(),
-        );
+        let _ = say.send(rustix::thread::gettid().as_raw_pid().cast_unsigned());
         for job in todo {
             job();
         }

@@ -242,14 +242,10 @@ pub fn has_surplus_pages() -> bool {
 fn empty_pools() {
     let blocks = std::fs::read_to_string("/proc/buddyinfo").unwrap_or_default();
     let orders = |line: &str| line.split_whitespace().skip(4).count();
-    let Some(orders) = blocks
-        .lines()
-        .map(orders)
-        .max()
-        .filter(|&orders| orders > 0)
-    else {
+    let orders = blocks.lines().map(orders).max().unwrap_or(0);
+    if orders == 0 {
         return;
-    };
+    }
     let largest = (rustix::param::page_size() as u64) << (orders - 1);
     for pool in pools() {
         if page_bytes(&pool).is_some_and(|bytes| bytes <= largest) && !is_in_use(&pool) {

@@ -54,14 +54,32 @@ impl fmt::Debug for ServerError {
     }
 }
 
+/// Durability of a committed transaction. All databases use the same words, so that all arms of a
+/// comparison can get the same durability.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
+    /// On the disk at commit. SQLite: `synchronous=FULL`. PostgreSQL: `synchronous_commit=on`.
+    /// MariaDB: `innodb_flush_log_at_trx_commit=1`.
     Commit,
-    /// Shortly after the commit.
+    /// On the disk soon after. A crash of the host may lose the last transactions, but damages
+    /// nothing. SQLite: `synchronous=NORMAL`. PostgreSQL: `synchronous_commit=off`. MariaDB:
+    /// `innodb_flush_log_at_trx_commit=0`.
     Soon,
-    /// Never; test data is disposable.
+    /// On the disk at any time. A crash of the host may damage the database. SQLite:
+    /// `synchronous=OFF`. PostgreSQL and MariaDB as `Soon`; private servers also with `fsync=off` and
+    /// `innodb_flush_method=nosync`.
     #[default]
     Never,
+}
+
+impl Durability {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Durability::Commit => "commit",
+            Durability::Soon => "soon",
+            Durability::Never => "never",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,13 +270,9 @@ impl Server {
     pub fn start(
         command: &mut Command,
         folder: TempDir,
-        stop: Signal,
+        ending: ShutdownSignals,
         ready: impl Fn() -> bool,
     ) -> Server {
-        let ending = match stop {
-            Signal::INT => ShutdownSignals::POSTGRESQL,
-            _ => ShutdownSignals::TERM,
-        };
         let mut server = Server::in_folder(folder, ending);
         server.run(command, &ready).unwrap();
         server

@@ -5,20 +5,20 @@ use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::PATIENCE;
+use crate::{ChildGuard, PATIENCE};
 
 /// A terminal and the program in it.
 pub struct Terminal {
-    end: Option<File>,
     /// The program, which is also the leader of its session.
-    pub child: Child,
+    pub child: ChildGuard,
+    end: Option<File>,
     screen: vt100::Parser,
     pub written: Vec<u8>,
 }
@@ -47,8 +47,8 @@ impl Terminal {
             .spawn()
             .unwrap();
         Terminal {
+            child: ChildGuard(child),
             end: Some(end.into()),
-            child,
             screen: vt100::Parser::new(cells(rows), cells(columns), 0),
             written: Vec::new(),
         }
@@ -148,7 +148,7 @@ impl Terminal {
             if !self.take(Duration::from_millis(50)) {
                 crate::wait::step(began);
             }
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.0.try_wait().unwrap() {
                 while self.end.is_some() && self.written_more() {}
                 return status;
             }
@@ -163,13 +163,6 @@ impl Terminal {
     fn written_more(&mut self) -> bool {
         let before = self.written.len();
         self.take(Duration::from_millis(20)) && self.written.len() > before
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -58,14 +58,9 @@ fn targets(program: &TreeLine) -> String {
 
 pub fn why(tools: &Tools, program: &TreeLine) -> Result<Page, Failure> {
     let (mut processes, mut unread): (Vec<Process>, Vec<(Pid, ProcessError)>) = Default::default();
+    let (root, kernel, host) = (&tools.root, &*tools.kernel, &tools.host);
     for pid in pids_of(program) {
-        match read_process(
-            &tools.root,
-            &tools.kernel,
-            &tools.host,
-            pid,
-            ReadDetail::Pages,
-        ) {
+        match read_process(root, kernel, host, pid, ReadDetail::Pages) {
             Ok(process) => processes.push(process),
             Err(error) => unread.push((pid, error)),
         }
@@ -75,7 +70,7 @@ pub fn why(tools: &Tools, program: &TreeLine) -> Result<Page, Failure> {
     }
     let name = targets(program);
     let accounts: Vec<Vec<SegmentAccount>> = (processes.iter())
-        .map(|p| account(&tools.host, p, &name))
+        .map(|p| account(host, p, &name))
         .collect();
     let judged: Vec<(&Process, &[SegmentAccount])> = (processes.iter().zip(&accounts))
         .map(|(p, a)| (p, a.as_slice()))

@@ -347,7 +347,8 @@ impl App {
                 self.arrange();
             }
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => {
-                self.open(None, PaneContent::Page(self.help()))
+                let page = help(self.config.can_move, self.playing.is_some());
+                self.open(None, PaneContent::Page(page));
             }
             KeyCode::Char('w') | KeyCode::Enter => self.ask_why(),
             KeyCode::Char('p') => self.ask_move(Direction::Promote),
@@ -356,10 +357,6 @@ impl App {
             KeyCode::Char('q') => self.quit(),
             _ => self.play_key(key),
         }
-    }
-
-    fn help(&self) -> Page {
-        help(self.config.can_move, self.playing.is_some())
     }
 
     fn quit(&mut self) {

@@ -63,14 +63,9 @@ fn table(app: &App, theme: Theme, buffer: &mut Buffer) {
     let placed = app.columns();
     heads(app, &placed, layout.host, buffer);
     let first = layout.host + 1;
+    let dim = theme.mark(Mark::Dim);
     let Some(sample) = &app.sample else {
-        put(
-            buffer,
-            2,
-            first,
-            "The first scan is running…",
-            theme.mark(Mark::Dim),
-        );
+        put(buffer, 2, first, "The first scan is running…", dim);
         return;
     };
     if app.rows.is_empty() {
@@ -81,7 +76,7 @@ fn table(app: &App, theme: Theme, buffer: &mut Buffer) {
                 clean(&app.filter)
             ),
         };
-        put(buffer, 2, first, &text, theme.mark(Mark::Dim));
+        put(buffer, 2, first, &text, dim);
     }
     let selected = app.selected_row();
     for (y, row) in app.in_sight().enumerate() {
@@ -93,16 +88,9 @@ fn table(app: &App, theme: Theme, buffer: &mut Buffer) {
             fill(buffer, first + y, BAR);
             put(buffer, 0, first + y, ">", BAR);
         }
+        let (at, now) = ((first + y, is_selected), sample.since_boot_seconds);
         for one in &placed {
-            cell(
-                app,
-                theme,
-                one,
-                program,
-                (first + y, is_selected),
-                sample.since_boot_seconds,
-                buffer,
-            );
+            cell(app, theme, one, program, at, now, buffer);
         }
     }
 }
@@ -158,25 +146,15 @@ fn cell(
 }
 
 fn moves(app: &App, theme: Theme, buffer: &mut Buffer) {
-    let layout = app.layout();
+    let (layout, warn) = (app.layout(), theme.mark(Mark::Warn));
     for (n, one) in app.moves().into_iter().take(layout.moves).enumerate() {
         let y = layout.host + 1 + layout.list + n;
         put(buffer, 0, y, "JOB", BOLD);
-        let end = put(buffer, 6, y, &move_line(one), theme.mark(Mark::Warn));
+        let end = put(buffer, 6, y, &move_line(one), warn);
         let room = theme.width.saturating_sub(end + 2).min(40);
-        if let Some(part) = one
-            .status
-            .done_bytes
-            .share_of(one.status.total_bytes)
-            .filter(|_| room >= 8)
-        {
-            put(
-                buffer,
-                end + 2,
-                y,
-                &bar_of(part, room),
-                theme.mark(Mark::Warn),
-            );
+        let part = one.status.done_bytes.share_of(one.status.total_bytes);
+        if let Some(part) = part.filter(|_| room >= 8) {
+            put(buffer, end + 2, y, &bar_of(part, room), warn);
         }
     }
 }
@@ -211,32 +189,18 @@ fn bottom(app: &App, theme: Theme, buffer: &mut Buffer) -> u16 {
     };
     let end = match (&app.mode, &app.note) {
         (AppMode::Filter(_), _) => {
-            let end = put(
-                buffer,
-                0,
-                y,
-                &format!("filter: {}", clean(&app.filter)),
-                BOLD,
-            );
-            put(
-                buffer,
-                end + 3,
-                y,
-                "Enter applies, Esc cancels",
-                theme.mark(Mark::Dim),
-            );
+            let typed = format!("filter: {}", clean(&app.filter));
+            let end = put(buffer, 0, y, &typed, BOLD);
+            let help = "Enter applies, Esc cancels";
+            put(buffer, end + 3, y, help, theme.mark(Mark::Dim));
             put_right(buffer, theme, y, &format!("  {at}"), Style::new());
             end
         }
         (_, Some(note)) => put(buffer, 0, y, &clean(note), theme.mark(Mark::Warn)),
         _ => {
             let right = format!("  {filter}{at}");
-            keys(
-                buffer,
-                y,
-                &list_keys(app),
-                theme.width.saturating_sub(width(&right)),
-            );
+            let room = theme.width.saturating_sub(width(&right));
+            keys(buffer, y, &list_keys(app), room);
             put_right(buffer, theme, y, &right, Style::new());
             0
         }

@@ -10,7 +10,7 @@ const POINTS: usize = 480;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
-    host: Series,
+    pub host: Series,
     programs: HashMap<Id, ProgramHistory>,
 }
 
@@ -91,10 +91,6 @@ impl History {
         }
     }
 
-    pub fn host(&self) -> &Series {
-        &self.host
-    }
-
     /// Returns the history of a process tree; `None` before its first sample.
     pub fn of_program(&self, id: Id) -> Option<&ProgramHistory> {
         self.programs.get(&id)
@@ -167,7 +163,7 @@ mod tests {
         }
         let coverage = &history.of_program(id).unwrap().coverage;
         assert!(coverage.points.len() <= POINTS && coverage.fitted(3) == [1.0; 3]);
-        assert!(history.host().points.is_empty());
+        assert!(history.host.points.is_empty());
         sample.programs.clear();
         history.add(&sample);
         assert!(history.of_program(id).is_none());

@@ -133,9 +133,9 @@ pub struct Recording {
     file: BufReader<File>,
     /// Offset of each sample's line, and true if it holds all programs.
     scans: Vec<(u64, bool)>,
-    at: usize,
+    pub at: usize,
     sample: HostSample,
-    is_cut: bool,
+    pub is_cut: bool,
 }
 
 impl Recording {
@@ -223,14 +223,6 @@ impl Recording {
 
     pub fn scans(&self) -> usize {
         self.scans.len()
-    }
-
-    pub const fn at(&self) -> usize {
-        self.at
-    }
-
-    pub const fn is_cut(&self) -> bool {
-        self.is_cut
     }
 
     /// Goes to another sample. Past the end, shows the last one.
@@ -326,7 +318,7 @@ mod tests {
         let (_dir, path) = written(&all);
         let mut recording = Recording::open(&path).unwrap();
         assert_eq!(recording.scans(), all.len());
-        assert!(!recording.is_cut());
+        assert!(!recording.is_cut);
         for (n, sample) in all.iter().enumerate() {
             assert_eq!(recording.show(n).unwrap(), sample, "{n}");
         }
@@ -407,7 +399,7 @@ mod tests {
             match Recording::open(&cut) {
                 Ok(mut recording) => {
                     assert_eq!(recording.scans(), lines - 1);
-                    assert_eq!(recording.is_cut(), bytes[length - 1] != b'\n');
+                    assert_eq!(recording.is_cut, bytes[length - 1] != b'\n');
                     assert_eq!(recording.show(99).unwrap(), &all[lines - 2]);
                 }
                 Err(error) => assert!(lines < 2, "{error}"),

@@ -2,6 +2,7 @@
 //! Only this file uses the terminal.
 
 use std::io::IsTerminal;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -138,16 +139,12 @@ fn take_signals(sender: Sender<Message>) -> std::io::Result<()> {
 }
 
 fn read_input(sender: &Sender<Message>) {
-    loop {
-        let message = match read() {
-            Ok(input) => Message::Input(input),
-            Err(_) => Message::InputEnded,
-        };
-        let is_end = matches!(message, Message::InputEnded);
-        if sender.send(message).is_err() || is_end {
+    while let Ok(input) = read() {
+        if sender.send(Message::Input(input)).is_err() {
             return;
         }
     }
+    let _ = sender.send(Message::InputEnded);
 }
 
 struct PromotionThread {
@@ -197,14 +194,10 @@ impl TerminalUi {
         let sender = self.sender.clone();
         std::thread::spawn(move || read_input(&sender));
         if let Some(recording) = &self.recording {
-            let note = match recording.is_cut() {
-                true => {
-                    Some("The last line of the recording is incomplete and left out.".to_owned())
-                }
-                false => None,
-            };
+            let is_cut = recording.is_cut;
             self.show(0)?;
-            self.app.note = note;
+            let note = "The last line of the recording is incomplete and left out.";
+            self.app.note = is_cut.then(|| note.to_owned());
             return Ok(());
         }
         let scanner = Scanner::new(self.tools.clone());
@@ -224,9 +217,8 @@ impl TerminalUi {
             }
             let mut next = self.wait(receiver);
             while let Some(message) = next {
-                match self.take(message)? {
-                    Flow::GoOn => {}
-                    Flow::End(signal) => return Ok(signal),
+                if let Break(signal) = self.take(message)? {
+                    return Ok(signal);
                 }
                 next = receiver.try_recv().ok();
             }
@@ -264,11 +256,11 @@ impl TerminalUi {
 
     fn take(&mut self, message: Message) -> Result<Flow, TopError> {
         let event = match message {
-            Message::InputEnded => return Ok(Flow::End(None)),
+            Message::InputEnded => return Ok(Break(None)),
             Message::Signal(SIGTSTP) => return Ok(self.suspend()),
-            Message::Signal(SIGCONT) => return Ok(Flow::end_if_gone(self.screen.take_again())),
-            Message::Signal(SIGINT) => return Ok(Flow::End(None)),
-            Message::Signal(signal) => return Ok(Flow::End(Some(signal))),
+            Message::Signal(SIGCONT) => return Ok(end_if_gone(self.screen.take_again())),
+            Message::Signal(SIGINT) => return Ok(Break(None)),
+            Message::Signal(signal) => return Ok(Break(Some(signal))),
             Message::Scanned(scanned) => {
                 let sample = scanned?;
                 self.record(&sample);
@@ -280,7 +272,7 @@ impl TerminalUi {
                 Input::Mouse(mouse) => AppEvent::Mouse(mouse),
                 Input::Paste(text) => AppEvent::Paste(text),
                 Input::Resize(columns, rows) => AppEvent::Size(columns, rows),
-                Input::FocusGained | Input::FocusLost => return Ok(Flow::GoOn),
+                Input::FocusGained | Input::FocusLost => return Ok(Continue(())),
             },
         };
         if let AppEvent::Answer(_, TaskResult::Changed(_, asked, _)) = &event
@@ -290,12 +282,11 @@ impl TerminalUi {
             *lock(&self.moving) = None;
         }
         for effect in self.app.on(event) {
-            match self.carry_out(effect)? {
-                Flow::GoOn => {}
-                end => return Ok(end),
+            if let Break(signal) = self.carry_out(effect)? {
+                return Ok(Break(signal));
             }
         }
-        Ok(Flow::GoOn)
+        Ok(Continue(()))
     }
 
     fn record(&mut self, sample: &HostSample) {
@@ -310,9 +301,9 @@ impl TerminalUi {
 
     fn carry_out(&mut self, effect: AppAction) -> Result<Flow, TopError> {
         match effect {
-            AppAction::Quit => return Ok(Flow::End(None)),
+            AppAction::Quit => return Ok(Break(None)),
             AppAction::Suspend => return Ok(self.suspend()),
-            AppAction::Redraw => return Ok(Flow::end_if_gone(self.screen.clear())),
+            AppAction::Redraw => return Ok(end_if_gone(self.screen.clear())),
             AppAction::Why(ticket, program) => {
                 let (tools, sender) = (self.tools.clone(), self.sender.clone());
                 std::thread::spawn(move || {
@@ -328,13 +319,13 @@ impl TerminalUi {
             }
             AppAction::Show(at) => self.show(at)?,
         }
-        Ok(Flow::GoOn)
+        Ok(Continue(()))
     }
 
     fn show(&mut self, at: usize) -> Result<(), TopError> {
         if let Some(recording) = &mut self.recording {
             let sample = Box::new(recording.show(at)?.clone());
-            let at = recording.at();
+            let at = recording.at;
             self.app.on(AppEvent::Played(at, sample));
             self.played = Instant::now();
         }
@@ -369,21 +360,17 @@ impl TerminalUi {
     fn suspend(&mut self) -> Flow {
         give_back();
         let _ = emulate_default_handler(SIGTSTP);
-        Flow::end_if_gone(self.screen.take_again())
+        end_if_gone(self.screen.take_again())
     }
 }
 
-enum Flow {
-    GoOn,
-    End(Option<i32>),
-}
+/// `Break` ends the view, with the signal that ended it, if any.
+type Flow = ControlFlow<Option<i32>>;
 
-impl Flow {
-    fn end_if_gone(done: std::io::Result<()>) -> Flow {
-        match done {
-            Ok(()) => Flow::GoOn,
-            Err(_) => Flow::End(None),
-        }
+fn end_if_gone(done: std::io::Result<()>) -> Flow {
+    match done {
+        Ok(()) => Continue(()),
+        Err(_) => Break(None),
     }
 }
 
@@ -405,7 +392,7 @@ fn scan(
         if sender.send(Message::Scanned(scanned)).is_err() || is_last {
             return;
         }
-        due += scanner.every();
+        due += scanner.every;
         let wait = due.saturating_duration_since(Instant::now());
         if wait.is_zero() {
             // It was suspended, or a scan took longer. Missed scans are not repeated.

@@ -45,7 +45,7 @@ pub struct Scanner {
     guard: Option<GuardStatus>,
     before: Option<HostCounters>,
     used: Duration,
-    every: Duration,
+    pub every: Duration,
 }
 
 /// Counters that only rise.
@@ -71,10 +71,6 @@ impl Scanner {
             used: process_usage().processor(),
             every: EVERY,
         }
-    }
-
-    pub const fn every(&self) -> Duration {
-        self.every
     }
 
     /// Scans once. `own` is the promotion or demotion that this program runs.
@@ -151,7 +147,8 @@ impl Scanner {
                 .map(|(at, _)| now.saturating_sub(*at)),
         });
         let tools = self.tools.clone();
-        let is_live = tools.root.is_live();
+        let (root, kernel) = (&tools.root, &tools.kernel);
+        let is_live = root.is_live();
         for one in schedule(waiting.collect(), wanted) {
             if is_live && !self.allowance.is_left() {
                 return;
@@ -160,13 +157,7 @@ impl Scanner {
                 continue;
             };
             let before = process_usage().processor();
-            let found = walk_pages(
-                &tools.root,
-                &tools.kernel,
-                &self.host,
-                &program.pids,
-                program.leader,
-            );
+            let found = walk_pages(root, kernel, &self.host, &program.pids, program.leader);
             self.allowance
                 .spend(process_usage().processor().saturating_sub(before));
             let found = match found {
@@ -420,7 +411,7 @@ mod tests {
         let mut scanner = Scanner::new(tools());
         for (took, every) in [(900, 2), (5, 1), (60, 2), (60, 3), (60, 3), (2, 1)] {
             scanner.pace(Duration::from_millis(took));
-            assert_eq!(scanner.every(), Duration::from_secs(every), "{took} ms");
+            assert_eq!(scanner.every, Duration::from_secs(every), "{took} ms");
         }
     }
 }

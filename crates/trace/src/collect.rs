@@ -95,7 +95,10 @@ pub fn collect(
     let pids = options.target.as_ref().map(|t| t.pids.clone());
     let before = memory_snapshot::read(root, kernel, pids.as_deref());
     let tracefs = match options.intervals_only {
-        true => off(),
+        true => Tracefs::Missing {
+            reason: "switched off by --intervals-only".to_owned(),
+            remedy: "trace without --intervals-only".to_owned(),
+        },
         false => Tracefs::find(root),
     };
     let mut opened = match options.intervals_only {
@@ -135,13 +138,6 @@ pub fn collect(
     Ok(trace)
 }
 
-fn off() -> Tracefs {
-    Tracefs::Missing {
-        reason: "switched off by --intervals-only".to_owned(),
-        remedy: "trace without --intervals-only".to_owned(),
-    }
-}
-
 fn open(
     options: &CollectOptions,
     host: &Host,
@@ -178,11 +174,7 @@ pub fn ring_memory(root: &Root, buffer: Bytes, no_locks: bool) -> Bytes {
 }
 
 fn online(root: &Root) -> Vec<u32> {
-    let text = root.read("sys/devices/system/cpu/online");
-    let cpus = text
-        .known()
-        .map(|text| parse_list(text))
-        .unwrap_or_default();
+    let cpus = parse_list(&root.read("sys/devices/system/cpu/online").or_default());
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 

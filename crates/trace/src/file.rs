@@ -2,7 +2,7 @@
 //! It is written whole or not at all. A damaged file must never be read as a smaller trace.
 
 use std::cmp::Ordering;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -61,17 +61,14 @@ impl TraceProblem {
 impl TraceFileError {
     pub fn next(&self) -> String {
         match &self.problem {
-            TraceProblem::Io(error) => match error.kind() {
-                std::io::ErrorKind::NotFound => {
-                    "name a file that 'hugeleaf trace --for 10s -o FILE' wrote".to_owned()
-                }
-                std::io::ErrorKind::StorageFull => format!(
-                    "make room: df {}; or write elsewhere with -o",
-                    folder_of(&self.path).display()
-                ),
-                _ => format!("check it: ls -l {}", self.path.display()),
-            },
-            TraceProblem::Foreign => {
+            TraceProblem::Io(error) if error.kind() == ErrorKind::StorageFull => format!(
+                "make room: df {}; or write elsewhere with -o",
+                folder_of(&self.path).display()
+            ),
+            TraceProblem::Io(error) if error.kind() != ErrorKind::NotFound => {
+                format!("check it: ls -l {}", self.path.display())
+            }
+            TraceProblem::Io(_) | TraceProblem::Foreign => {
                 "name a file that 'hugeleaf trace --for 10s -o FILE' wrote".to_owned()
             }
             TraceProblem::Newer(_) => {
@@ -139,11 +136,11 @@ pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
 }
 
 /// Reads a trace from any reader; `path` is the name in errors.
-pub fn read_from(input: impl Read, path: &Path) -> Result<Trace, TraceFileError> {
+pub fn read_from(input: impl BufRead, path: &Path) -> Result<Trace, TraceFileError> {
     unpack(input).map_err(|problem| problem.in_file(path))
 }
 
-fn unpack(mut input: impl Read) -> Result<Trace, TraceProblem> {
+fn unpack(mut input: impl BufRead) -> Result<Trace, TraceProblem> {
     let schema = read_header(&mut input)?;
     match schema.cmp(&SCHEMA) {
         Ordering::Greater => return Err(TraceProblem::Newer(schema)),
@@ -154,7 +151,7 @@ fn unpack(mut input: impl Read) -> Result<Trace, TraceProblem> {
     let mut bytes = Vec::new();
     match unpacked.take(LARGEST).read_to_end(&mut bytes) {
         Ok(_) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+        Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
             let count = bytes.len();
             let reason = format!("only {count} bytes could be unpacked");
             return Err(TraceProblem::Truncated(reason));
@@ -173,22 +170,14 @@ fn unpack(mut input: impl Read) -> Result<Trace, TraceProblem> {
     Ok(trace)
 }
 
-fn read_header(input: &mut impl Read) -> Result<u32, TraceProblem> {
+fn read_header(input: &mut impl BufRead) -> Result<u32, TraceProblem> {
+    const LONGEST: u64 = MAGIC.len() as u64 + 10;
     let mut line = Vec::new();
-    let mut byte = [0u8; 1];
-    while line.len() < MAGIC.len() + 10 {
-        match input.read(&mut byte) {
-            Ok(0) => break,
-            Ok(_) if byte[0] == b'\n' => {
-                let text = String::from_utf8(line).ok();
-                let number = text.as_deref().and_then(|text| text.strip_prefix(MAGIC));
-                let number = number.and_then(|number| number.parse().ok());
-                return number.ok_or(TraceProblem::Foreign);
-            }
-            Ok(_) => line.push(byte[0]),
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
+    input.take(LONGEST).read_until(b'\n', &mut line)?;
+    if let Some(line) = line.strip_suffix(b"\n") {
+        let text = std::str::from_utf8(line).ok();
+        let number = text.and_then(|text| text.strip_prefix(MAGIC)?.parse().ok());
+        return number.ok_or(TraceProblem::Foreign);
     }
     // A file cut off within the first line is still recognizable.
     match line.len() > MAGIC.len() / 2 && MAGIC.as_bytes().starts_with(&line) {

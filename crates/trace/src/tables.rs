@@ -50,3 +50,11 @@ pub enum Scope {
     /// The processes of the target; all without a target.
     Target,
 }
+
+/// Returns the scope of a trace's memory tables: the target if there is one.
+pub const fn memory_scope(trace: &Trace) -> Scope {
+    match trace.target {
+        Some(_) => Scope::Target,
+        None => Scope::Host,
+    }
+}

@@ -40,12 +40,6 @@ impl Bytes {
         self.0 == 0
     }
 
-    /// Returns the difference, or zero if `other` is larger.
-    #[must_use]
-    pub const fn saturating_sub(self, other: Bytes) -> Bytes {
-        Bytes(self.0.saturating_sub(other.0))
-    }
-
     /// Returns `self / whole`, at most 1.0 if `self` is at most `whole`. `None` if `whole` is zero.
     pub fn share_of(self, whole: Bytes) -> Option<f64> {
         (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)

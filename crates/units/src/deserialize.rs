@@ -1,5 +1,7 @@
 //! Values that configuration files write as strings.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -16,6 +18,18 @@ pub fn checked<'de, D: Deserializer<'de>, T>(
     test: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, D::Error> {
     test(&String::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// Parses an optional value that is written as a string.
+///
+/// # Errors
+/// Those of the deserializer, and those of the value's [`FromStr`].
+pub fn some<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    checked(from, |text| {
+        text.parse().map(Some).map_err(|e: T::Err| e.to_string())
+    })
 }
 
 /// Parses a time, as in `5s`.

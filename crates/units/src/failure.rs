@@ -1,7 +1,5 @@
 //! The error of an operation whose caller only reports it.
 
-use std::fmt;
-
 /// A failed operation and its remedy.
 ///
 /// Use it where callers print an error and stop. Where a caller decides by the kind of failure,
@@ -12,7 +10,8 @@ use std::fmt;
 /// assert_eq!(failure.to_string(), "pool of 2M: 12 of 20 pages free");
 /// assert_eq!(failure.remedy, "hugeleaf plan");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct Failure {
     /// The failure, with the object and the value.
     pub message: String,
@@ -28,21 +27,4 @@ impl Failure {
             remedy: next.into(),
         }
     }
-
-    /// Prefixes the failure with the affected object: `object: what`.
-    #[must_use]
-    pub fn with_object(self, object: impl fmt::Display) -> Failure {
-        Failure {
-            message: format!("{object}: {}", self.message),
-            remedy: self.remedy,
-        }
-    }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}

@@ -48,10 +48,8 @@ impl Setting {
         Setting::file(format!("{SYSCTL}{}", key.replace('.', "/")))
     }
 
-    /// Names a setting by its file.
     pub fn file(path: impl Into<String>) -> Setting {
-        let (path, kind) = (path.into(), SettingKind::File);
-        Setting { path, kind }
+        Setting::new(SettingKind::File, path)
     }
 
     /// Names a THP setting by its name below the THP directory, as in `enabled`.
@@ -61,13 +59,10 @@ impl Setting {
 
     /// Names the number of pages of a pool.
     pub fn pool(size: PageSize, node: Option<u32>) -> Setting {
-        Setting {
-            path: pool_file(size, node, "nr_hugepages"),
-            kind: SettingKind::Pool(size, node),
-        }
+        let path = pool_file(size, node, "nr_hugepages");
+        Setting::new(SettingKind::Pool(size, node), path)
     }
 
-    /// Names the options of a mount.
     pub fn mount(at: &str) -> Setting {
         Setting::new(SettingKind::Mount, at)
     }
@@ -90,13 +85,12 @@ impl Setting {
         Setting::new(SettingKind::Files, "")
     }
 
-    /// Names SysV segments to delete.
     pub fn segments() -> Setting {
         Setting::new(SettingKind::Segments, "")
     }
 
-    fn new(kind: SettingKind, path: &str) -> Setting {
-        let path = path.to_owned();
+    fn new(kind: SettingKind, path: impl Into<String>) -> Setting {
+        let path = path.into();
         Setting { path, kind }
     }
 
@@ -195,10 +189,7 @@ pub struct ScreenCommand {
 
 impl From<FeasibleChange> for ScreenCommand {
     fn from(advice: FeasibleChange) -> ScreenCommand {
-        ScreenCommand {
-            command: advice.command(),
-            changes: vec![advice],
-        }
+        vec![advice].into()
     }
 }
 
@@ -223,10 +214,10 @@ impl From<&str> for ScreenCommand {
     }
 }
 
-/// An advised change, or the alternative if the change is refused.
-impl From<Result<FeasibleChange, Refused>> for ScreenCommand {
-    fn from(checked: Result<FeasibleChange, Refused>) -> ScreenCommand {
-        checked.map_or_else(|refused| refused.alternative.into(), ScreenCommand::from)
+/// Advised changes, or the alternative if a change is refused.
+impl<T: Into<ScreenCommand>> From<Result<T, Refused>> for ScreenCommand {
+    fn from(checked: Result<T, Refused>) -> ScreenCommand {
+        checked.map_or_else(|refused| refused.alternative.into(), T::into)
     }
 }
 
@@ -242,7 +233,6 @@ impl ScreenCommand {
         self.joined(by, command)
     }
 
-    /// Adds a comment.
     #[must_use]
     pub fn remark(self, text: &str) -> ScreenCommand {
         let by = if self.has_comment() { "; " } else { "    # " };
@@ -270,10 +260,8 @@ pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> Scree
         return on_the_host(&commands.collect::<Vec<_>>().join("; ")).into();
     }
     let checked = changes.into_iter().map(|change| change.check(host));
-    match checked.collect::<Result<Vec<FeasibleChange>, Refused>>() {
-        Ok(changes) => changes.into(),
-        Err(refused) => refused.alternative.into(),
-    }
+    let checked: Result<Vec<FeasibleChange>, Refused> = checked.collect();
+    checked.into()
 }
 
 fn on_the_host(command: &str) -> String {
@@ -320,7 +308,6 @@ impl Change {
         self.check(host).into()
     }
 
-    /// Compacts free memory first.
     pub fn compacting(self) -> Change {
         Change {
             compacts: true,

@@ -24,7 +24,7 @@ pub use model::{
     CheckRow, CheckState, Checked, KnownProgram, Profile, ProgramRequirement, ProgramSetting,
     RunningProgram,
 };
-pub use programs::{PROGRAMS_SOURCE, packages, programs, servers};
+pub use programs::{packages, programs, servers};
 
 /// Returns the wants of the programs that run here, for other screens that advise settings.
 pub fn wants(host: &Host, servers: &Fact<Vec<RunningProgram>>) -> Vec<advice::SettingRequirement> {

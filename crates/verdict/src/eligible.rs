@@ -54,7 +54,10 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Mapp
         return Err(Reason::Special);
     }
     let Some(huge) = huge_page(host) else {
-        return Err(no_thp(host));
+        return Err(match host.thp.error().or(host.pmd_page.error()) {
+            Some(_) => Reason::Unknown,
+            None => Reason::NoThp,
+        });
     };
     if !may_fit(segment, huge) {
         return Err(Reason::TooSmall);
@@ -69,7 +72,14 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Mapp
         return Err(Reason::ProcessDisabled);
     }
     let kind = MappingKind::from_segment(segment);
-    left_alone(segment)?;
+    // The kernel refuses some pages without reporting which ones.
+    if ["um", "uw", "ui"].iter().any(|f| segment.flags.has(f)) {
+        return Err(Reason::Userfaultfd);
+    }
+    // The size of the main stack varies.
+    if segment.role == Role::Stack {
+        return Err(Reason::MainStack);
+    }
     match kind {
         MappingKind::Private => Ok(kind),
         MappingKind::Shared if !segment.is_aligned_to(huge) => Err(Reason::Misaligned),
@@ -80,13 +90,6 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Mapp
 
 pub fn huge_page(host: &Host) -> Option<PageSize> {
     host.thp.known().and(host.pmd_page.get())
-}
-
-fn no_thp(host: &Host) -> Reason {
-    match host.thp.error().or(host.pmd_page.error()) {
-        Some(_) => Reason::Unknown,
-        None => Reason::NoThp,
-    }
 }
 
 pub fn is_on_pool(segment: &Segment) -> bool {
@@ -107,24 +110,6 @@ fn is_special(segment: &Segment) -> bool {
 fn may_fit(segment: &Segment, huge: PageSize) -> bool {
     let fits = segment.range.aligned_inside(huge).is_some();
     segment.range.len() >= huge.bytes() && (fits || !segment.is_aligned_to(huge))
-}
-
-fn is_watched(segment: &Segment) -> bool {
-    ["um", "uw", "ui"]
-        .iter()
-        .any(|flag| segment.flags.has(flag))
-}
-
-/// Rejects mappings of which the kernel refuses some pages without reporting which ones, and the main stack, whose
-/// size varies.
-fn left_alone(segment: &Segment) -> Result<(), Reason> {
-    if is_watched(segment) {
-        Err(Reason::Userfaultfd)
-    } else if segment.role == Role::Stack {
-        Err(Reason::MainStack)
-    } else {
-        Ok(())
-    }
 }
 
 /// Applies the shmem settings. `deny` is for all shared memory. A size's own knob is for the kernel's own mount,

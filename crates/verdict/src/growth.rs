@@ -54,15 +54,11 @@ impl Holes {
     /// Returns the highest multiple of 10 % that promotes half of the bytes, or 1 %. `None` if 1 % promotes nothing.
     pub fn growth(&self) -> Option<Growth> {
         let takes = |percent: u8| {
-            let those = self.by_percent.range(percent..);
-            let sum = those.fold((Bytes::ZERO, Bytes::ZERO), |sum, (_, held)| {
-                (sum.0 + held.0, sum.1 + held.1)
-            });
-            let (takes, adds) = sum;
+            let those = || self.by_percent.range(percent..);
             Growth {
                 percent,
-                takes,
-                adds,
+                takes: those().map(|(_, held)| held.0).sum(),
+                adds: those().map(|(_, held)| held.1).sum(),
             }
         };
         let half = takes(1).takes.get().div_ceil(2);
@@ -73,12 +69,8 @@ impl Holes {
 
 impl Growth {
     pub fn command(&self, target: &str) -> String {
-        let Growth {
-            percent,
-            takes,
-            adds,
-        } = self;
-        let promote = promotion(target, *percent);
+        let (takes, adds) = (self.takes, self.adds);
+        let promote = promotion(target, self.percent);
         format!("{promote}    # promotes {takes} of it, and adds {adds}")
     }
 }

@@ -95,8 +95,8 @@ fn known<T: Copy>(name: &str, fact: &Fact<T>) -> Result<T, Failure> {
     })
 }
 
-/// Describes the bound of [`pool_growth`], with the figures and the remedy, without a full stop.
-pub(crate) fn pool_bound(host: &Host) -> String {
+/// Describes the bound of CommitLimit on pools, with the figures and the remedy, without a full stop.
+pub fn commit_bound(host: &Host) -> String {
     let figure = |fact: &Fact<Bytes>| {
         let known = fact.get();
         known.map_or("an unknown amount".to_owned(), |bytes| bytes.to_string())

@@ -41,24 +41,16 @@ const fn program(
 
 const POSTGRES: Size = Size::Named(|size| format!("huge_page_size = {size}B").replace("KB", "kB"));
 const JAVA: Size = Size::Named(|size| format!("-XX:LargePageSizeInBytes={size}"));
+const ORACLE_ON: &str = "use_large_pages = only";
+const ORACLE_OFF: &str = "use_large_pages = false";
 
 const ALL: [PoolProgram; 7] = [
     program("postgres", "huge_pages = on", "huge_pages = off", POSTGRES),
     program("mysqld", "large-pages", "skip-large-pages", Size::Default),
     program("mariadbd", "large-pages", "skip-large-pages", Size::Any),
     program("java", "-XX:+UseLargePages", "-XX:-UseLargePages", JAVA),
-    program(
-        "oracle",
-        "use_large_pages = only",
-        "use_large_pages = false",
-        Size::Any,
-    ),
-    program(
-        "ora_",
-        "use_large_pages = only",
-        "use_large_pages = false",
-        Size::Any,
-    ),
+    program("oracle", ORACLE_ON, ORACLE_OFF, Size::Any),
+    program("ora_", ORACLE_ON, ORACLE_OFF, Size::Any),
     program(
         "db2sysc",
         "DB2_LARGE_PAGE_MEM=DB",

@@ -6,7 +6,7 @@
 //! additional time of a dependent random read on base pages compared with huge pages, measured here in as much memory. The
 //! share of user-mode computation bounds the gain: time that waits for a disk or the kernel gains nothing.
 //!
-//! The accuracy was tested. [`MODEL`] holds constants fitted to programs with a proven gain, and docs/figures.md tells how
+//! The accuracy was tested. The constants are fitted to programs with a proven gain, and docs/figures.md tells how
 //! often the proven gain was in the range.
 
 use std::time::Duration;
@@ -102,39 +102,25 @@ pub enum NoPrediction {
     TooWide { low: f64, high: f64 },
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Model {
-    /// Number of base-page translations in a two-level TLB (1,536 in Intel's since Skylake, 2,048 or more in AMD's since Zen
-    /// 2, by their optimisation manuals).
-    pub reach: f64,
-    /// Minimum share of the miss cost that a program experiences. Other work and sequential reads hide the rest.
-    pub min_miss_share: f64,
-    /// Maximum share of the miss cost. It exceeds one if several misses occur for each touched page. Redis experienced 3.5
-    /// and memcached 1.6 times the counted cost (bench/runs/2026-11-25-vm-3).
-    pub max_miss_share: f64,
-    /// Maximum gain relative to that of a random read. The kernel also touches the program's memory, and page tables that
-    /// are not read leave room in the caches. Redis gained 1.1 of it.
-    pub max_gain_over_reads: f64,
-    /// Processor time of a page fault that a huge page would save, in seconds. A first touch of new memory took 1.45 to 1.55
-    /// µs on base pages and 0.37 to 0.39 µs for the same amount in a huge page (docs/internals/kernel-notes.md).
-    pub fault: f64,
-    pub margin: f64,
-    /// Share of touched pages above which a scan was too long for counting.
-    pub full: f64,
-    /// Maximum width of a prediction. A wider one is not reported.
-    pub widest: f64,
-}
-
-pub const MODEL: Model = Model {
-    reach: 1536.0,
-    min_miss_share: 0.3,
-    max_miss_share: 4.0,
-    max_gain_over_reads: 1.3,
-    fault: 1.1e-6,
-    margin: 0.03,
-    full: 0.9,
-    widest: 1.0,
-};
+/// Number of base-page translations in a two-level TLB (1,536 in Intel's since Skylake, 2,048 or more in AMD's since Zen
+/// 2, by their optimisation manuals).
+const REACH: f64 = 1536.0;
+/// Minimum share of the miss cost that a program experiences. Other work and sequential reads hide the rest.
+const MIN_MISS_SHARE: f64 = 0.3;
+/// Maximum share of the miss cost. It exceeds one if several misses occur for each touched page. Redis experienced 3.5
+/// and memcached 1.6 times the counted cost (bench/runs/2026-11-25-vm-3).
+const MAX_MISS_SHARE: f64 = 4.0;
+/// Maximum gain relative to that of a random read. The kernel also touches the program's memory, and page tables that
+/// are not read leave room in the caches. Redis gained 1.1 of it.
+const MAX_GAIN_OVER_READS: f64 = 1.3;
+/// Processor time of a page fault that a huge page would save, in seconds. A first touch of new memory took 1.45 to 1.55
+/// µs on base pages and 0.37 to 0.39 µs for the same amount in a huge page (docs/internals/kernel-notes.md).
+const FAULT: f64 = 1.1e-6;
+const MARGIN: f64 = 0.03;
+/// Share of touched pages above which a scan was too long for counting.
+const FULL: f64 = 0.9;
+/// Maximum width of a prediction. A wider one is not reported.
+const WIDEST: f64 = 1.0;
 
 /// Minimum use of one processor for a prediction.
 const MIN_USAGE: f64 = 0.05;
@@ -159,7 +145,7 @@ pub fn promotable_ranges(host: &Host, process: &Process) -> Vec<Range> {
 }
 
 /// Returns the working set, or why nothing can be predicted, before the read cost is measured.
-pub fn working_set(watched: &Observation, model: &Model) -> Result<Bytes, NoPrediction> {
+pub fn working_set(watched: &Observation) -> Result<Bytes, NoPrediction> {
     let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
     let waited = watched.waited.unwrap_or_default().as_secs_f64() / seconds(watched);
     let percent = used * 100.0;
@@ -174,7 +160,7 @@ pub fn working_set(watched: &Observation, model: &Model) -> Result<Bytes, NoPred
     }
     let touched = watched.scans.iter().map(|scan| scan.touched).max();
     let touched = touched.unwrap_or_default();
-    match touched.as_f64() / watched.base_page.bytes().as_f64() <= model.reach {
+    match touched.as_f64() / watched.base_page.bytes().as_f64() <= REACH {
         true => Err(NoPrediction::FitsTlb(touched)),
         false => Ok(touched),
     }
@@ -182,17 +168,17 @@ pub fn working_set(watched: &Observation, model: &Model) -> Result<Bytes, NoPred
 
 /// Combines several processes watched at the same time, such as a server with a process per client. Each has a whole TLB
 /// while it runs, so only the pages beyond its reach count. `None` for no processes.
-pub fn merge(all: &[Observation], model: &Model) -> Option<Observation> {
+pub fn merge(all: &[Observation]) -> Option<Observation> {
     let first = all.first()?;
     if all.len() == 1 {
         return Some(first.clone());
     }
     let page = first.base_page.bytes().as_f64();
     #[expect(clippy::cast_possible_truncation, reason = "some thousand pages")]
-    let reach = Bytes((model.reach * page) as u64);
+    let reach = Bytes((REACH * page) as u64);
     let scan = |at: usize| {
         let scans = || all.iter().filter_map(move |one| one.scans.get(at));
-        let beyond: Bytes = scans().map(|scan| scan.touched.saturating_sub(reach)).sum();
+        let beyond: Bytes = scans().map(|scan| scan.touched - reach).sum();
         let most = scans().map(|scan| scan.touched).max().unwrap_or_default();
         let count = u32::try_from(scans().count().max(1)).unwrap_or(u32::MAX);
         Scan {
@@ -222,19 +208,15 @@ fn seconds(watched: &Observation) -> f64 {
     watched.time.as_secs_f64().max(1e-6)
 }
 
-pub fn predict(
-    watched: &Observation,
-    reads: &ReadLatency,
-    model: &Model,
-) -> Result<Predicted, NoPrediction> {
-    let working_set = working_set(watched, model)?;
+pub fn predict(watched: &Observation, reads: &ReadLatency) -> Result<Predicted, NoPrediction> {
+    let working_set = working_set(watched)?;
     let time = seconds(watched);
     let used = watched.user + watched.system;
     let busy = (watched.busiest.as_secs_f64() / time).min(1.0);
     let user_share = watched.user.as_secs_f64() / used.as_secs_f64();
     let of_read = (1.0 - reads.large_ns / reads.base_ns).max(0.0);
-    let bound = model.max_gain_over_reads * of_read;
-    let (misses, is_full) = misses(watched, model)?;
+    let bound = MAX_GAIN_OVER_READS * of_read;
+    let (misses, is_full) = misses(watched)?;
     let counted = watched.walks.map(|share| share.clamp(0.0, 1.0));
     let of_large = of_large(watched);
     let (by, walks) = match counted {
@@ -246,21 +228,20 @@ pub fn predict(
             let most = if is_full {
                 bound
             } else {
-                (share * model.max_miss_share).min(bound)
+                (share * MAX_MISS_SHARE).min(bound)
             };
             (
                 Method::TouchedPages,
-                [(share.min(of_read) * model.min_miss_share).min(most), most],
+                [(share.min(of_read) * MIN_MISS_SHARE).min(most), most],
             )
         }
     };
     let faults_per_second = watched.faults as f64 / time;
-    let faults =
-        (faults_per_second * model.fault / (used.as_secs_f64() / time)).min(1.0 - user_share);
+    let faults = (faults_per_second * FAULT / (used.as_secs_f64() / time)).min(1.0 - user_share);
     // A process that waits for others gains less than its computation, possibly nothing.
-    let low = gain(walks[0] * user_share * busy) - model.margin;
-    let high = gain(walks[1] * user_share + faults) + model.margin;
-    if high - low > model.widest {
+    let low = gain(walks[0] * user_share * busy) - MARGIN;
+    let high = gain(walks[1] * user_share + faults) + MARGIN;
+    if high - low > WIDEST {
         return Err(NoPrediction::TooWide { low, high });
     }
     Ok(Predicted {
@@ -282,27 +263,23 @@ fn gain(share: f64) -> f64 {
 }
 
 fn of_large(watched: &Observation) -> f64 {
-    let last = watched.scans.last();
-    last.map_or(0.0, |scan| {
-        scan.large
-            .share_of(scan.large + scan.resident)
-            .unwrap_or(0.0)
-    })
+    let share = |scan: &Scan| scan.large.share_of(scan.large + scan.resident);
+    watched.scans.last().and_then(share).unwrap_or(0.0)
 }
 
 /// Returns the minimum misses per second, as the median of all short scans, and true if they were too long to tell.
-fn misses(watched: &Observation, model: &Model) -> Result<(f64, bool), NoPrediction> {
+fn misses(watched: &Observation) -> Result<(f64, bool), NoPrediction> {
     let page = watched.base_page.bytes().as_f64();
     let short = &watched.scans[..watched.scans.len().saturating_sub(1)];
     let rate = |scan: &Scan| {
         let (all, touched) = (scan.resident.as_f64() / page, scan.touched.as_f64() / page);
-        if all <= 0.0 || touched <= model.reach {
+        if all <= 0.0 || touched <= REACH {
             return 0.0;
         }
         // Repeated touches count once, so estimate the random touches behind the pages seen.
-        let part = (touched / all).min(model.full);
+        let part = (touched / all).min(FULL);
         let touches = -all * (1.0 - part).ln();
-        touches * (1.0 - model.reach / touched) / scan.time.as_secs_f64().max(1e-6)
+        touches * (1.0 - REACH / touched) / scan.time.as_secs_f64().max(1e-6)
     };
     let mut rates: Vec<f64> = short.iter().map(rate).collect();
     rates.sort_by(f64::total_cmp);
@@ -316,7 +293,7 @@ fn misses(watched: &Observation, model: &Model) -> Result<(f64, bool), NoPredict
     let full = short.iter().filter(|scan| {
         scan.touched
             .share_of(scan.resident)
-            .is_some_and(|part| part >= model.full)
+            .is_some_and(|part| part >= FULL)
     });
     Ok((middle, full.count() * 2 > short.len()))
 }
@@ -360,7 +337,7 @@ mod tests {
     };
 
     fn said(watched: &Observation) -> Predicted {
-        predict(watched, &READS, &MODEL).unwrap()
+        predict(watched, &READS).unwrap()
     }
 
     #[test]
@@ -381,17 +358,14 @@ mod tests {
     #[test]
     fn hardly_more_than_a_read_itself() {
         let all = said(&works(1 << 18));
-        let most = 1.0 / (1.0 - MODEL.max_gain_over_reads / 3.0) + MODEL.margin;
+        let most = 1.0 / (1.0 - MAX_GAIN_OVER_READS / 3.0) + MARGIN;
         assert!(all.high <= most + 1e-9, "{all:?}");
         let same = ReadLatency {
             large_ns: READS.base_ns,
             ..READS
         };
-        let none = predict(&works(1 << 18), &same, &MODEL).unwrap();
-        assert!(
-            none.low < 1.0 && none.high <= 1.0 + MODEL.margin,
-            "{none:?}"
-        );
+        let none = predict(&works(1 << 18), &same).unwrap();
+        assert!(none.low < 1.0 && none.high <= 1.0 + MARGIN, "{none:?}");
     }
 
     #[test]
@@ -402,7 +376,7 @@ mod tests {
         let server = said(&watched);
         assert!((server.user_share - 0.25).abs() < 1e-9);
         // The same misses in a quarter of the time take a larger share of it, but never more than all of it.
-        assert!(server.high <= 1.0 / 0.75 + MODEL.margin);
+        assert!(server.high <= 1.0 / 0.75 + MARGIN);
     }
 
     #[test]
@@ -421,10 +395,10 @@ mod tests {
         backend.user = Duration::from_millis(150);
         backend.busiest = backend.user;
         assert!(matches!(
-            working_set(&backend, &MODEL),
+            working_set(&backend),
             Err(NoPrediction::Idle { .. })
         ));
-        let tree = merge(&vec![backend.clone(); 10], &MODEL).unwrap();
+        let tree = merge(&vec![backend.clone(); 10]).unwrap();
         let all = said(&tree);
         // Each backend touches 4,000 pages beyond a TLB in 10 ms.
         let misses = all.misses_per_second.unwrap();
@@ -440,9 +414,9 @@ mod tests {
         (idle.user, idle.busiest) = (Duration::ZERO, Duration::ZERO);
         let mut with_idle = vec![backend; 10];
         with_idle.extend(vec![idle; 50]);
-        let with_idle = said(&merge(&with_idle, &MODEL).unwrap());
+        let with_idle = said(&merge(&with_idle).unwrap());
         assert!((with_idle.high - all.high).abs() < 1e-6);
-        assert_eq!(merge(&[], &MODEL), None);
+        assert_eq!(merge(&[]), None);
     }
 
     #[test]
@@ -450,12 +424,12 @@ mod tests {
         let mut starved = works(40_000);
         (starved.time, starved.user) = (Duration::from_secs(20), Duration::from_millis(250));
         starved.waited = Some(Duration::from_secs(19));
-        let error = working_set(&starved, &MODEL).unwrap_err();
+        let error = working_set(&starved).unwrap_err();
         assert!(matches!(error, NoPrediction::Starved { .. }), "{error}");
         let said = error.to_string();
         assert!(said.contains("waited for a CPU for 95 %"), "{said}");
         starved.waited = Some(Duration::from_millis(10));
-        let error = working_set(&starved, &MODEL).unwrap_err();
+        let error = working_set(&starved).unwrap_err();
         assert!(matches!(error, NoPrediction::Idle { .. }), "{error}");
     }
 
@@ -474,7 +448,7 @@ mod tests {
         let mut rests = works(40_000);
         rests.user = Duration::from_millis(40);
         assert!(matches!(
-            predict(&rests, &READS, &MODEL),
+            predict(&rests, &READS),
             Err(NoPrediction::Idle { .. })
         ));
         let mut small = works(1_000);
@@ -482,7 +456,7 @@ mod tests {
             scan.touched = Bytes(1_000 * PAGE);
         }
         assert!(matches!(
-            predict(&small, &READS, &MODEL),
+            predict(&small, &READS),
             Err(NoPrediction::FitsTlb(_))
         ));
         let mut varies = works(100_000);
@@ -490,7 +464,7 @@ mod tests {
             scan.touched = Bytes(1_700 * PAGE);
         }
         assert!(matches!(
-            predict(&varies, &READS, &MODEL),
+            predict(&varies, &READS),
             Err(NoPrediction::Unstable { .. })
         ));
         let wide = ReadLatency {
@@ -498,7 +472,7 @@ mod tests {
             ..READS
         };
         assert!(matches!(
-            predict(&works(1 << 18), &wide, &MODEL),
+            predict(&works(1 << 18), &wide),
             Err(NoPrediction::TooWide { .. })
         ));
     }
@@ -508,12 +482,12 @@ mod tests {
         let mut nothing = works(0);
         nothing.scans.clear();
         nothing.time = Duration::ZERO;
-        assert!(predict(&nothing, &READS, &MODEL).is_err());
+        assert!(predict(&nothing, &READS).is_err());
         nothing.user = Duration::from_secs(1);
         let zero = ReadLatency {
             base_ns: 0.0,
             ..READS
         };
-        let _ = predict(&nothing, &zero, &MODEL);
+        let _ = predict(&nothing, &zero);
     }
 }

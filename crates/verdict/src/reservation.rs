@@ -9,6 +9,8 @@ use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 
 use crate::overcommit::{self, NEARLY_ALL, NEARLY_ALL_LATER};
 
+pub use crate::overcommit::commit_bound;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Margin {
     /// A percentage of all memory.
@@ -87,13 +89,11 @@ pub fn sizes(host: &Host) -> Vec<PageSize> {
 /// reclaimable page cache as available. The margin must cover the part of the cache that a working set needs.
 pub fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
     let known = |name: &str, fact: &Fact<Bytes>| {
-        let why = || {
-            fact.error()
-                .map_or("no such line".to_owned(), ToString::to_string)
-        };
         fact.get().ok_or_else(|| {
+            let why = fact.error().map(ToString::to_string);
+            let why = why.unwrap_or("no such line".to_owned());
             Failure::new(
-                format!("cannot read {name} in /proc/meminfo: {}", why()),
+                format!("cannot read {name} in /proc/meminfo: {why}"),
                 "cat /proc/meminfo    # a plan needs the use of base pages",
             )
         })
@@ -144,11 +144,6 @@ pub fn may_grow_again(host: &Host, growth: Bytes) -> Result<(), String> {
         )),
         _ => Ok(()),
     }
-}
-
-/// Describes the bound of [`most_by_commit`], with the figures and the remedy, without a full stop.
-pub fn commit_bound(host: &Host) -> String {
-    overcommit::pool_bound(host)
 }
 
 /// Returns the maximum number of pages of a pool, on one node or in total, if the others do not change. Never below its

@@ -139,9 +139,7 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
 fn total<'a>(state: &mut RoleState, contributions: impl Iterator<Item = &'a Contribution>) {
     (state.got, state.missing, state.too_small) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
     for contribution in contributions {
-        for held in &contribution.held {
-            PageUsage::add(&mut state.got, held.size, held.kind, held.bytes);
-        }
+        PageUsage::add_all(&mut state.got, &contribution.held);
         state.missing += contribution.missing;
         state.too_small += contribution.too_small;
     }

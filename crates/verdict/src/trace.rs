@@ -65,10 +65,6 @@ fn percent(share: f64) -> String {
     }
 }
 
-const fn float(n: u64) -> f64 {
-    n as f64
-}
-
 #[cfg(test)]
 mod tests {
     pub mod testing;

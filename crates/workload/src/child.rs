@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::demand::account::parse_passwd;
+use hugeleaf_host::demand::account::{PasswdEntry, parse_passwd};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::Serialize;
@@ -94,31 +94,14 @@ pub fn end_with_parent() -> std::io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Account for a program that must not run as root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Account {
-    pub uid: u32,
-    pub gid: u32,
-}
-
-/// Returns the account of `user`, or of nobody if there is no such user. `None` without root, since an ordinary user runs programs under
-/// the own account.
-pub fn account_of(user: &str) -> std::io::Result<Option<Account>> {
+/// Returns the account of nobody. `None` without root, since an ordinary user runs programs under the own account.
+pub fn nobody() -> std::io::Result<Option<PasswdEntry>> {
     const FILE: &str = "/etc/passwd";
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let users = parse_passwd(&std::fs::read_to_string(FILE)?);
-    let find = |name: &str| {
-        let user = users.iter().find(|user| user.name == name)?;
-        Some(Account {
-            uid: user.uid,
-            gid: user.gid,
-        })
-    };
-    let none = || std::io::Error::other(format!("{FILE} has neither user {user} nor nobody"));
-    find(user)
-        .or_else(|| find("nobody"))
-        .map(Some)
-        .ok_or_else(none)
+    let mut users = parse_passwd(&std::fs::read_to_string(FILE)?).into_iter();
+    let none = || std::io::Error::other(format!("{FILE} has no user nobody"));
+    let user = users.find(|user| user.name == "nobody");
+    user.map(Some).ok_or_else(none)
 }

@@ -15,10 +15,11 @@ pub use soak::run as soak;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use hugeleaf_host::process::stat::parse_stat;
 use hugeleaf_sys::ticks_per_second;
+use hugeleaf_testkit::ChildGuard;
 
 use crate::Failed;
 
@@ -49,13 +50,13 @@ fn named(program: &Path, name: &str) -> Result<PathBuf, Failed> {
 }
 
 /// A program that holds memory; ended when dropped.
-struct Holder(Child);
+struct Holder(ChildGuard);
 
 impl Holder {
     /// Starts a worker that holds `mib` MiB.
     fn start(program: &Path, mib: u64) -> Result<Holder, Failed> {
         let mut holder = Holder::spawn(program, &["-", "1"])?;
-        let input = holder.0.stdin.as_mut().ok_or("no pipe")?;
+        let input = holder.0.0.stdin.as_mut().ok_or("no pipe")?;
         writeln!(input, "grow {mib}")?;
         input.flush()?;
         holder.wait_for_ok()?;
@@ -69,7 +70,7 @@ impl Holder {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut holder = Holder(child);
+        let mut holder = Holder(ChildGuard(child));
         holder.wait_for_ok()?;
         Ok(holder)
     }
@@ -77,25 +78,19 @@ impl Holder {
     fn wait_for_ok(&mut self) -> Result<(), Failed> {
         let mut line = [0; 3];
         self.0
+            .0
             .stdout
             .as_mut()
             .ok_or("no pipe")?
             .read_exact(&mut line)?;
         match &line {
             b"ok\n" => Ok(()),
-            other => Err(format!("{}: {other:?}", self.0.id()).into()),
+            other => Err(format!("{}: {other:?}", self.0.0.id()).into()),
         }
     }
 
     fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.0.id()
     }
 }
 

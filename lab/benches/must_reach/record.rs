@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_proof::circumstances;
 use hugeleaf_proof::rows::{ArmInfo, Quantity, Results, Row, Sample, fields};
+use hugeleaf_proof::{Spread, circumstances};
 use hugeleaf_sys::Kernel;
 use serde_json::{Map, Value, json};
 
@@ -118,13 +118,8 @@ pub fn version(program: &Path) -> String {
 
 /// Returns the median; NaN without samples.
 pub fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
-    }
+    let spread = Spread::from_samples(samples);
+    spread.map_or(f64::NAN, |spread| spread.median)
 }
 
 /// Returns the median of ratios within pairs, and its 95 % interval. The ends are order statistics that exclude at

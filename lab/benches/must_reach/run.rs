@@ -13,54 +13,34 @@ mod rates;
 mod samples;
 mod talk;
 
-use std::path::PathBuf;
+pub use pool::run as pool;
+pub use rates::run as rates;
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Asked, Failed};
+use crate::Failed;
 
-/// Measures the cost of starting a program and of its calls.
-pub fn rates(asked: &Asked) -> Result<(), Failed> {
-    rates::run(asked)
+/// Makes a folder for compiled programs.
+fn folder() -> Result<tempfile::TempDir, Failed> {
+    // Servers run under accounts of their own and pass through here.
+    let folder = tempfile::Builder::new().prefix("hugeleaf-run-").tempdir()?;
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open)?;
+    Ok(folder)
 }
 
-/// Measures shared memory with a pool that is too small.
-pub fn pool(asked: &Asked) -> Result<(), Failed> {
-    pool::run(asked)
-}
-
-/// Programs of this benchmark, compiled into a folder of their own.
-struct Environment {
-    folder: tempfile::TempDir,
-}
-
-impl Environment {
-    fn new() -> Result<Environment, Failed> {
-        // Servers run under accounts of their own and pass through here.
-        let folder = tempfile::Builder::new().prefix("hugeleaf-run-").tempdir()?;
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open)?;
-        Ok(Environment { folder })
-    }
-
-    /// Writes a file and returns its path.
-    fn file(&self, name: &str, text: &str) -> Result<PathBuf, Failed> {
-        let path = self.folder.path().join(name);
-        std::fs::write(&path, text)?;
-        Ok(path)
-    }
-
-    /// Compiles a C program; `None` if there is no compiler.
-    fn compile(&self, name: &str, source: &str) -> Result<Option<PathBuf>, Failed> {
-        let Some(compiler) = hugeleaf_testkit::find_program(&["cc", "gcc"]) else {
-            return Ok(None);
-        };
-        let source = self.file(&format!("{name}.c"), source)?;
-        let program = self.folder.path().join(name);
-        let mut command = Command::new(compiler);
-        command.args(["-O2", "-pthread", "-o"]).arg(&program);
-        done(command.arg(&source))?;
-        Ok(Some(program))
-    }
+/// Compiles a C program into a folder; `None` if there is no compiler.
+pub fn compile(folder: &Path, name: &str, source: &str) -> Result<Option<PathBuf>, Failed> {
+    let Some(compiler) = hugeleaf_testkit::find_program(&["cc", "gcc"]) else {
+        return Ok(None);
+    };
+    let (file, program) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&file, source)?;
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-pthread", "-o"]);
+    done(command.args([&program, &file]))?;
+    Ok(Some(program))
 }
 
 /// Runs a command that must succeed, and returns its output.
@@ -71,9 +51,4 @@ fn done(command: &mut Command) -> Result<String, Failed> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(format!("{command:?}: {}: {}", output.status, said.trim()).into())
-}
-
-/// Converts bytes to a figure of a sample: exact up to 2^53.
-fn number(bytes: u64) -> f64 {
-    bytes as f64
 }

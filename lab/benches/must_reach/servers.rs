@@ -10,14 +10,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use mysql::prelude::Queryable;
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::clients::{Clients, Interval, Operation};
 use crate::record::{Record, median, version};
 use crate::{Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::find_program;
-use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for, prepare};
+use hugeleaf_testkit::mariadb::install_on;
+use hugeleaf_testkit::redis_server::settings_on;
+use hugeleaf_testkit::server::{
+    Server, ServerAccount, ShutdownSignals, as_account, folder_for, prepare,
+};
 
 /// Number of MariaDB's clients per processor.
 const CLIENTS_A_PROCESSOR: usize = 4;
@@ -41,14 +44,9 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     }
     let lock = Path::new("/run/lock/hugeleaf.lock");
     let _lock = hugeleaf_sys::lock_host(lock, true)?;
-    match (
-        find_program(&["mariadbd"]),
-        find_program(&["mariadb-install-db"]),
-    ) {
-        (Some(program), Some(install)) => {
-            measure(&mariadb(mode, &program, &install)?, mode, out)?;
-        }
-        _ => println!("not run: mariadb: it is not installed"),
+    match hugeleaf_testkit::mariadb::programs() {
+        Some((program, install)) => measure(&mariadb(mode, &program, &install)?, mode, out)?,
+        None => println!("not run: mariadb: it is not installed"),
     }
     match find_program(&["redis-server"]) {
         Some(program) => measure(&redis(mode, &program)?, mode, out)?,
@@ -208,12 +206,10 @@ fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed
     let account = ServerAccount::first_of(&["mysql", "nobody"]);
     let folder = folder_for(account);
     let data = format!("--datadir={}", folder.path().join("data").display());
-    prepare(as_account(account, install, folder.path()).args([
-        "--no-defaults",
-        &data,
-        "--auth-root-authentication-method=normal",
-        "--skip-test-db",
-    ]));
+    prepare(install_on(
+        &mut as_account(account, install, folder.path()),
+        &folder.path().join("data"),
+    ));
     let socket = folder.path().join("mariadb.sock");
     let mut command = as_account(account, program, folder.path());
     command
@@ -222,7 +218,7 @@ fn mariadb(mode: Mode, program: &Path, install: &Path) -> Result<Subject, Failed
         .arg(format!("--innodb-buffer-pool-size={pool}"))
         .args(MARIADB)
         .arg("--innodb-log-file-size=1G");
-    let server = Server::start(&mut command, folder, Signal::TERM, || {
+    let server = Server::start(&mut command, folder, ShutdownSignals::TERM, || {
         open_mariadb(&socket).is_ok()
     });
     let mut connection = open_mariadb(&socket)?;
@@ -296,20 +292,8 @@ fn redis(mode: Mode, program: &Path) -> Result<Subject, Failed> {
     let folder = folder_for(account);
     let socket = folder.path().join("redis.sock");
     let mut command = as_account(account, program, folder.path());
-    command
-        .args(["--port", "0", "--unixsocketperm", "777", "--unixsocket"])
-        .arg(&socket)
-        .args([
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--daemonize",
-            "no",
-            "--dir",
-        ])
-        .arg(folder.path());
-    let server = Server::start(&mut command, folder, Signal::TERM, || {
+    settings_on(&mut command, folder.path());
+    let server = Server::start(&mut command, folder, ShutdownSignals::TERM, || {
         open_redis(&socket).is_ok()
     });
     let mut connection = open_redis(&socket)?;

@@ -1,6 +1,6 @@
 //! Temporary values of kernel settings, and free pages in a pool.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hugeleaf_host::pool_file;
 use hugeleaf_units::{Bytes, PageSize};
@@ -24,20 +24,15 @@ impl RestoreSetting {
         let lasting = total - pages(size, "surplus_hugepages")?;
         let used = total - pages(size, "free_hugepages")?;
         let wanted = size.pages_for(bytes).get();
-        let put = RestoreSetting::from(&path, &lasting.to_string(), &(used + wanted).to_string())?;
+        let put = RestoreSetting {
+            path,
+            before: lasting.to_string(),
+        };
+        std::fs::write(&put.path, (used + wanted).to_string())?;
         match pages(size, "free_hugepages")? {
             got if got == wanted => Ok(put),
             got => Err(format!("{got} of {wanted} pages of {size} available").into()),
         }
-    }
-
-    fn from(path: &Path, before: &str, value: &str) -> Result<RestoreSetting, Failed> {
-        let put = RestoreSetting {
-            path: path.to_owned(),
-            before: before.to_owned(),
-        };
-        std::fs::write(path, value)?;
-        Ok(put)
     }
 }
 

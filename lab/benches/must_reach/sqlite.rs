@@ -79,7 +79,7 @@ fn program() -> Result<PathBuf, Failed> {
     match program.exists() {
         true => Ok(program),
         false => Err(format!(
-            "{} does not exist: cargo build --package hugeleaf-workload --example sqlite",
+            "{} does not exist: scripts/lab.sh build --example sqlite",
             program.display()
         )
         .into()),

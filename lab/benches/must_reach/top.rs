@@ -1,44 +1,17 @@
 //! Cost of `top`: its share of a processor with 1,000 sleeping processes, in a terminal of 80×24 and in one of 120×40.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::guard::used;
 use crate::record::{Record, median};
 use crate::{Failed, HUGELEAF, Mode};
+use hugeleaf_testkit::ChildGuard;
 use hugeleaf_testkit::terminal::Terminal;
 
 /// The first scans are not counted, because they also read the user and the unit of each process.
 const WARM: Duration = Duration::from_secs(5);
-
-/// Sleeping processes; ended when dropped.
-struct Sleepers(Vec<Child>);
-
-impl Sleepers {
-    fn start(count: usize) -> Result<Sleepers, Failed> {
-        let mut all = Sleepers(Vec::with_capacity(count));
-        for _ in 0..count {
-            let sleeper = Command::new("sleep")
-                .arg("3600")
-                .stdin(Stdio::null())
-                .spawn()?;
-            all.0.push(sleeper);
-        }
-        Ok(all)
-    }
-}
-
-impl Drop for Sleepers {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-        }
-        for child in &mut self.0 {
-            let _ = child.wait();
-        }
-    }
-}
 
 /// Reads the output of a terminal for a time.
 fn draw(terminal: &mut Terminal, time: Duration) {
@@ -55,11 +28,15 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
         Mode::Smoke => (20, Duration::from_secs(1), 1),
     };
     let mut record = Record::new("top", "make bench");
-    let sleepers = Sleepers::start(count)?;
+    let sleeper = |_| -> Result<ChildGuard, Failed> {
+        let mut sleep = Command::new("sleep");
+        Ok(ChildGuard(sleep.arg("3600").stdin(Stdio::null()).spawn()?))
+    };
+    let sleepers = (0..count).map(sleeper).collect::<Result<Vec<_>, _>>()?;
     for size in [(80, 24), (120, 40)] {
         let mut terminal = Terminal::start(Path::new(HUGELEAF), &["top", "--read-only"], size);
         draw(&mut terminal, WARM);
-        let pid = terminal.child.id();
+        let pid = terminal.child.0.id();
         let mut shares = Vec::new();
         for _ in 0..rounds {
             let (before, began) = (used(pid)?, Instant::now());

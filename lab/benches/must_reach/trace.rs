@@ -13,13 +13,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use hugeleaf_trace::Trace;
-use rustix::process::Signal;
 
 use self::loads::{Fight, Load, Pgbench};
 use crate::record::{Record, median, paired, version};
 use crate::{Asked, Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::postgresql::{init, programs};
-use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, ShutdownSignals, as_account, folder_for};
 
 /// Time before each interval: a trace first reads memory, and names functions at its end.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -34,7 +33,8 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     let workshop = tempfile::Builder::new()
         .prefix("hugeleaf-trace-")
         .tempdir()?;
-    let Some(fight) = loads::compile(workshop.path())? else {
+    let source = include_str!("trace/fight.c");
+    let Some(fight) = crate::run::compile(workshop.path(), "fight", source)? else {
         println!("not run: trace: no C compiler");
         return Ok(());
     };
@@ -197,7 +197,8 @@ fn pgbench(cost: &Cost<'_>, record: &mut Record) -> Result<(), Failed> {
             .status();
         status.is_ok_and(|s| s.success())
     };
-    let _server = Server::start(&mut command, folder_for(account), Signal::INT, ready);
+    let folder = folder_for(account);
+    let _server = Server::start(&mut command, folder, ShutdownSignals::POSTGRESQL, ready);
     let output = client(&["-i", "-s", "20", "-q"]).output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());

@@ -37,10 +37,6 @@ pub enum DirectRules {
     Unreported,
 }
 
-fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
-    SysError::new(call, path.display().to_string(), errno)
-}
-
 /// Opens a file or block device with O_DIRECT.
 ///
 /// # Errors
@@ -65,7 +61,7 @@ pub fn open_direct(path: &Path, how: Opening) -> Result<File, SysError> {
     }
     options
         .open(path)
-        .map_err(|e| fail("open(O_DIRECT)", path, errno_of(&e)))
+        .map_err(|e| SysError::new("open(O_DIRECT)", path.display().to_string(), errno_of(&e)))
 }
 
 /// Returns the requirements of direct I/O on an open file.
@@ -113,11 +109,6 @@ pub fn length_of(mut file: &File) -> Result<Bytes, SysError> {
     file.seek(SeekFrom::End(0))
         .map(Bytes)
         .map_err(|e| SysError::new("lseek", "to the end", errno_of(&e)))
-}
-
-/// Returns true if a path is a block device; links are followed.
-pub fn is_block_device(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
 /// Allocates `length` bytes for a file, so that a full disk is reported here and not later
@@ -181,7 +172,6 @@ mod tests {
         assert_eq!(length_of(&file).unwrap(), Bytes::from_kib(64));
         let again = open_direct(&path, Opening::New).unwrap_err();
         assert_eq!(again.errno, Errno::EXIST);
-        assert!(!is_block_device(&path));
         assert_ne!(direct_rules(&file).unwrap(), DirectRules::None);
     }
 

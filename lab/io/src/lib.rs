@@ -9,8 +9,8 @@ mod loop_device;
 mod uring;
 
 pub use direct::{
-    DirectRules, Opening, allocate_file, direct_rules, is_block_device, length_of, lock_memory,
-    open_direct, unlock_memory,
+    DirectRules, Opening, allocate_file, direct_rules, length_of, lock_memory, open_direct,
+    unlock_memory,
 };
 pub use loop_device::MemoryDevice;
 pub use uring::{Completion, Direction, Ring, with_ring};

@@ -172,16 +172,11 @@ fn describe(s: &MoverSettings, devices: &[String], results: &mut Results) {
 
 /// Refuses settings that exceed the memory limit.
 fn check_room(settings: &MoverSettings, spaces: Bytes) -> Result<(), BenchError> {
-    let devices = match settings.places.contains(&DevicePlace::Memory) {
-        true => Bytes(
-            settings
-                .each
-                .get()
-                .saturating_mul(settings.threads() as u64),
-        ),
-        false => Bytes::ZERO,
-    };
-    let asked = spaces + devices;
+    let mut asked = spaces;
+    if settings.places.contains(&DevicePlace::Memory) {
+        let threads = settings.threads() as u64;
+        asked += Bytes(settings.each.get().saturating_mul(threads));
+    }
     if asked <= settings.memory_limit {
         return Ok(());
     }

@@ -35,13 +35,14 @@ pub use check::{Condition, Violation, check};
 pub use counters::{CounterError, DatabaseCounters};
 pub use drive::{DriverResult, DriverSettings, Latency, Onlooker, Pace, drive};
 pub use error::TpccError;
+pub(crate) use error::joined;
 pub use hugeleaf_testkit::mariadb::MariadbServer;
 pub use hugeleaf_testkit::postgresql::PostgresServer;
 pub use hugeleaf_testkit::server::ServerSettings;
 pub use input::{
     Customer, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel, Terminal,
 };
-pub use load::{DiskSpace, LoadEvent, data_bytes, load, room_for, warehouses_in};
+pub use load::{LoadEvent, data_bytes, load, warehouses_in};
 pub(crate) use mariadb::explain as explain_mariadb;
 pub(crate) use mariadb::options as mariadb_options;
 pub use mariadb::{MariadbSeen, MariadbStore, MariadbWatch};

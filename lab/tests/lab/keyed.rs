@@ -17,7 +17,7 @@ fn mariadb(test: &str) -> Option<MariadbServer> {
         below: std::env::temp_dir(),
         cache: Bytes::from_mib(8),
         huge_pages: false,
-        durability: Durability::Never.into(),
+        durability: Durability::Never,
         connections: 4,
         more: Vec::new(),
         start_with: Vec::new(),

@@ -129,7 +129,7 @@ fn settings() -> ServerSettings {
         below: std::env::temp_dir(),
         cache: Bytes::from_mib(32),
         huge_pages: false,
-        durability: Durability::Never.into(),
+        durability: Durability::Never,
         connections: 8,
         more: Vec::new(),
         start_with: Vec::new(),

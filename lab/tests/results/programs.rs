@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use hugeleaf_proof::rows::{Results, Row};
 use hugeleaf_units::{Bytes, PageSize};
-use hugeleaf_verdict::predict::{
-    MODEL, NoPrediction, Observation, Predicted, ReadLatency, Scan, predict,
-};
+use hugeleaf_verdict::predict::{NoPrediction, Observation, Predicted, ReadLatency, Scan, predict};
 use serde_json::Value;
 
 use crate::oltp;
@@ -193,7 +191,7 @@ fn again(value: &Value) -> Result<Predicted, NoPrediction> {
         base_ns: number(&read["base_ns"]),
         large_ns: number(&read["large_ns"]),
     };
-    predict(&watched, &reads, &MODEL)
+    predict(&watched, &reads)
 }
 
 /// Returns the proven gain of a program: by THP from its start. If it was not on THP then, like a program that disables

@@ -68,7 +68,6 @@ impl Cache {
     ///
     /// # Errors
     /// Those of `make`; nothing remains under `key` then.
-    /// Those of `make`; nothing is left under `key` then.
     pub fn kept(
         &self,
         kind: &str,

@@ -1,6 +1,5 @@
 //! The payload of a guest: the disk with the files of a run, and the scripts that run it.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +38,9 @@ impl Guest {
         guest.write("hugeleaf-vm.service", UNIT)?;
         guest.write("host-name", &host.name)?;
         guest.write("settings", &settings(&host.description))?;
-        guest.write("kernel-settings", &kernel_settings(&host.description))?;
+        let files = host.description.settings.iter();
+        let lines = files.map(|(file, value)| format!("{file}={value}\n"));
+        guest.write("kernel-settings", &lines.collect::<String>())?;
         guest.program("start", START)?;
         Ok(guest)
     }
@@ -161,14 +162,6 @@ fn settings(host: &HostDescription) -> String {
         host.cgroup,
         if host.debugfs { "yes" } else { "no" },
     )
-}
-
-fn kernel_settings(host: &HostDescription) -> String {
-    let mut text = String::new();
-    for (file, value) in &host.settings {
-        let _ = writeln!(text, "{file}={value}");
-    }
-    text
 }
 
 #[cfg(test)]

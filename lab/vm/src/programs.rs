@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::architecture::Architecture;
 use crate::guest::Guest;
 use crate::missing::missing;
-use crate::process::{find, output, program};
+use crate::process::{find, need, output, program};
 
 /// A test program: a package's folder and the name of its test program, such as `vm/every_host`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,20 +115,16 @@ struct Cargo<'a> {
 }
 
 impl Cargo<'_> {
-    /// Returns the target folder of both workspaces.
-    fn target(&self) -> PathBuf {
-        let named = std::env::var_os("CARGO_TARGET_DIR");
-        self.repository
-            .join(named.unwrap_or_else(|| "target".into()))
-    }
-
     /// Runs cargo and adds the resulting programs.
     fn makes(&self, arguments: &[&str], found: &mut BuiltPrograms) -> anyhow::Result<()> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        // One target folder for both workspaces.
+        let named = std::env::var_os("CARGO_TARGET_DIR");
+        let target = named.unwrap_or_else(|| "target".into());
         let mut command = program(cargo, arguments);
         command
             .args(["--locked", "--quiet", "--target-dir"])
-            .arg(self.target())
+            .arg(self.repository.join(target))
             .arg("--message-format=json-render-diagnostics")
             .current_dir(self.repository)
             .stderr(Stdio::inherit());
@@ -148,15 +144,7 @@ impl Cargo<'_> {
 fn foreign(command: &mut Command, architecture: Architecture) -> anyhow::Result<()> {
     let target = architecture.target();
     let linker = format!("{}gcc", architecture.tool_prefix());
-    if find(&linker).is_none() {
-        return Err(missing(
-            format!("there is no {linker}"),
-            format!(
-                "install it: apt-get install --no-install-recommends {}",
-                architecture.compiler_packages()
-            ),
-        ));
-    }
+    need(&linker, architecture.compiler_packages())?;
     add_target(target)?;
     let variable = target.to_uppercase().replace('-', "_");
     command

@@ -45,8 +45,6 @@ pub struct GuestExit {
     pub how: EndReason,
     pub output: String,
     pub console: String,
-    /// Name of the kernel's release, as reported by the kernel.
-    pub release: Option<String>,
     /// Seconds until the first program ran, and in total.
     pub seconds: (f64, f64),
 }
@@ -168,16 +166,16 @@ impl Machine<'_> {
     }
 
     fn kernel_words(&self) -> String {
+        let first = if self.host.systemd {
+            "systemd"
+        } else {
+            "start"
+        };
         let mut words = vec![
             format!("console={}", self.host.architecture.console()),
             "quiet".to_owned(),
             "panic=-1".to_owned(),
-            "hugeleaf.first=".to_owned()
-                + if self.host.systemd {
-                    "systemd"
-                } else {
-                    "start"
-                },
+            format!("hugeleaf.first={first}"),
         ];
         if self.host.architecture == Architecture::X86 {
             // On a busy machine the emulated timer may be too late for the kernel's test of it, which
@@ -287,8 +285,15 @@ impl Machine<'_> {
                 break;
             }
         }
+        let report = self.text("report");
+        let console = self.text("console") + &self.text("qemu");
         let booted = watch.booted.unwrap_or_default();
-        Ok(self.ended(went_down, booted, watch.start.elapsed()))
+        Ok(GuestExit {
+            how: went_down.unwrap_or_else(|| how_of(&report, boots)),
+            output: self.text("output"),
+            console: last_words(&console),
+            seconds: (booted.as_secs_f64(), watch.start.elapsed().as_secs_f64()),
+        })
     }
 
     /// Runs one QEMU from its start to its end; returns how it ended, unless it ended regularly.
@@ -325,18 +330,6 @@ impl Machine<'_> {
                 return Ok(Some(EndReason::Interrupted));
             }
             std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn ended(&self, went_down: Option<EndReason>, booted: Duration, all: Duration) -> GuestExit {
-        let report = self.text("report");
-        let console = self.text("console") + &self.text("qemu");
-        GuestExit {
-            how: went_down.unwrap_or_else(|| how_of(&report, self.host.tests.len().max(1))),
-            output: self.text("output"),
-            console: last_words(&console),
-            release: word_of(&report, "boot ", 1),
-            seconds: (booted.as_secs_f64(), all.as_secs_f64()),
         }
     }
 
@@ -386,11 +379,6 @@ fn last_words(console: &str) -> String {
 
 fn is_done(report: &str) -> bool {
     report.lines().any(|line| line == "done")
-}
-
-fn word_of(report: &str, line: &str, word: usize) -> Option<String> {
-    let line = report.lines().find_map(|l| l.strip_prefix(line))?;
-    line.split(' ').nth(word).map(str::to_owned)
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -477,7 +465,6 @@ mod tests {
             EndReason::ShutDownEarly
         );
         assert_eq!(how_of("", 1), EndReason::ShutDownEarly);
-        assert_eq!(word_of(report, "boot ", 1).as_deref(), Some("6.1.0"));
     }
 
     #[test]
@@ -496,7 +483,6 @@ mod tests {
             how: EndReason::Panicked,
             output: String::new(),
             console: "last words".to_owned(),
-            release: None,
             seconds: (0.0, 0.0),
         };
         let text = format!("{:#}", ended.status().unwrap_err());

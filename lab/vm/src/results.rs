@@ -81,14 +81,8 @@ pub fn recorded(repository: &Path) -> anyhow::Result<Vec<HostResult>> {
 
 /// Formats the totals of all tests: `N passed; M failed; K not run`.
 pub fn sums(tests: &[Test]) -> String {
-    let count =
-        |wanted: fn(&TestOutcome) -> bool| tests.iter().filter(|t| wanted(&t.outcome)).count();
-    format!(
-        "{} passed; {} failed; {} not run",
-        count(|o| *o == TestOutcome::Held),
-        count(|o| *o == TestOutcome::Failed),
-        count(|o| matches!(o, TestOutcome::NotRun(_))),
-    )
+    let (held, failed, not) = counts(tests);
+    format!("{held} passed; {failed} failed; {not} not run")
 }
 
 /// Returns the page `docs/reference/hosts.md`.

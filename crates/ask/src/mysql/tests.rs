@@ -181,7 +181,7 @@ proptest! {
         let _ = Take(&bytes).counted();
         let _ = proof(&bytes, &text, &bytes);
         let answers = vec![greeted("mysql_native_password"), bytes.clone()];
-        let _ = with(answers, |wire| log_in(wire, &MysqlAddress::at("h", 1)));
+        let _ = with(answers, |wire| log_in(wire, &MysqlAddress::default()));
         let _ = with(vec![bytes], |wire| rows(wire, "x"));
     }
 }

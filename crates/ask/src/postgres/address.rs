@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::PORT;
-use crate::percent::decoded_bytes;
+use crate::percent::{decoded, decoded_bytes};
 use crate::{Endpoint, QueryError};
 
 /// A host's name or address, or the directory of its Unix socket.
@@ -59,7 +59,7 @@ impl PostgresAddress {
             let (user, password) = login
                 .split_once(':')
                 .map_or((login, None), |(u, p)| (u, Some(p)));
-            self.user = Some(plain(user)?);
+            self.user = Some(decoded(user)?);
             self.password = password.map(decoded_bytes);
         }
         let (hosts, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -76,22 +76,22 @@ impl PostgresAddress {
                     .split_once(':')
                     .map_or((host, None), |(h, p)| (h, Some(p))),
             };
-            self.host(&plain(host)?);
+            self.host(&decoded(host)?);
             match port {
-                Some(port) => self.set("port", &plain(port)?)?,
+                Some(port) => self.set("port", &decoded(port)?)?,
                 None => self.ports.push(PORT),
             }
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let database = path.strip_prefix('/').unwrap_or_default();
         if !database.is_empty() {
-            self.database = Some(plain(database)?);
+            self.database = Some(decoded(database)?);
         }
         for pair in query.split('&').filter(|_| !query.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or("an option lacks a value")?;
-            match plain(name)?.as_str() {
-                "host" => self.host(&plain(value)?),
-                name => self.set(name, &plain(value)?)?,
+            match decoded(name)?.as_str() {
+                "host" => self.host(&decoded(value)?),
+                name => self.set(name, &decoded(value)?)?,
             }
         }
         Ok(())
@@ -239,10 +239,6 @@ impl PostgresAddress {
                 .ok_or_else(|| QueryError::new("the address names no user: add user=NAME")),
         }
     }
-}
-
-fn plain(text: &str) -> Result<String, &'static str> {
-    String::from_utf8(decoded_bytes(text)).map_err(|_| "not valid UTF-8")
 }
 
 #[cfg(test)]

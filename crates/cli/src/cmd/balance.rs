@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hugeleaf_balancer::{BalanceStatus, Controller, KINDS, LogEvent, Run, run as balance};
-use hugeleaf_guard::{NoLock, Places, balance_lock};
+use hugeleaf_guard::{Places, balance_lock};
 use hugeleaf_report::balance as views;
 use hugeleaf_report::json::answer;
 use serde_json::json;
@@ -144,17 +144,13 @@ fn lock(folder: &Path) -> Result<hugeleaf_sys::HostLock, Failure> {
             "run as root, or: hugeleaf balance --once --dry-run",
         )
     })?;
-    balance_lock(folder).map_err(Failure::from)
-}
-
-impl From<NoLock> for Failure {
-    fn from(error: NoLock) -> Failure {
+    balance_lock(folder).map_err(|error| {
         let next = match error.is_held {
             true => "hugeleaf guard status, or: hugeleaf balance --once --dry-run",
             false => "run as root, or: hugeleaf balance --once --dry-run",
         };
         Failure::missing(error.to_string(), next)
-    }
+    })
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failu
                 name: "file",
                 output: &args.output,
                 names_arms: args.names_arms(),
-                resumed: args.resumed(),
+                resumed: args.resume.clone(),
             };
             measured(&about, context, |_, machine, progress| {
                 args.measure(machine, progress)

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::compare::{CompareError, Stopping, Which, arms, files, history, sets};
 use hugeleaf_proof::write_whole;
-use hugeleaf_report::compare::{
-    Shown, history as history_page, history_json, sets as sets_page, sets_json,
-};
+use hugeleaf_report::compare::{Shown, history as history_page, sets as sets_page, sets_json};
+use hugeleaf_report::json::answer;
 use hugeleaf_report::page::Page;
 
 use super::prove::Fraction;
@@ -164,7 +163,7 @@ fn many(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         ));
     }
     let page = || history_page(&compared);
-    context.answer(Context::view(args.all), || history_json(&compared), page)?;
+    context.answer(Context::view(args.all), || answer(&compared), page)?;
     args.write(page)?;
     args.status(|part| compared.stopping(part))
 }
@@ -184,7 +183,7 @@ impl Args {
         Ok(())
     }
 
-    /// Returns [`Status::No`] if a row is too slow, or if a comparison was not possible. Neither counts as "no difference".
+    /// Returns [`CommandStatus::No`] if a row is too slow, or if a comparison was not possible. Neither counts as "no difference".
     fn status(&self, stopping: impl FnOnce(f64) -> Stopping) -> Result<CommandStatus, Failure> {
         let Some(part) = self.fail_if_slower else {
             return Ok(CommandStatus::Good);

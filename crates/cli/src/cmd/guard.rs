@@ -103,7 +103,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         Some(Request::Pause(whom)) => order(whom, "/pause"),
         Some(Request::Resume(whom)) => order(whom, "/resume"),
         Some(Request::Reload(whom)) => order(whom, "/reload"),
-        None if args.check => check(&files(args), context),
+        None if args.check => check(&files_of(args.config.as_ref(), false), context),
         None if args.once => pass(args, context),
         None => guard(args, context),
     }
@@ -113,10 +113,6 @@ fn socket(whom: &SocketArg) -> PathBuf {
     whom.socket
         .clone()
         .unwrap_or_else(|| Places::default().socket())
-}
-
-fn files(args: &Args) -> Files {
-    files_of(args.config.as_ref(), false)
 }
 
 /// Returns the rules of `--config`, or the host's default rules. With `watching`, no rule acts.
@@ -167,7 +163,7 @@ fn check(files: &Files, context: &Context) -> Result<CommandStatus, Failure> {
 
 fn pass(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("guard")?;
-    let config = files(args).read()?;
+    let config = files_of(args.config.as_ref(), false).read()?;
     let host = context.host()?;
     context.stop_on_signals()?;
     let mut state = GuardState::default();

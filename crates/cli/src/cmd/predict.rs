@@ -14,7 +14,7 @@ use hugeleaf_report::predict::Prediction;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::predict::{MODEL, ReadLatency, predict, working_set};
+use hugeleaf_verdict::predict::{ReadLatency, predict, working_set};
 
 use crate::context::{CommandStatus, Context, Failure, Several};
 use crate::progress::Bar;
@@ -70,11 +70,11 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let observed = observe(&context.kernel, (&context.root, &host), &pids, watch);
     let observed = observed.map_err(|why| args.not_watched(context, &pids, &why))?;
     // A process that has nothing to gain needs no latency measurement.
-    let (reads, predicted) = match working_set(&observed.watched, &MODEL) {
+    let (reads, predicted) = match working_set(&observed.watched) {
         Ok(size) => {
             bar.set_message("measuring the cost of a read");
             let reads = args.reads(context, &host, size)?;
-            (Some(reads), predict(&observed.watched, &reads, &MODEL))
+            (Some(reads), predict(&observed.watched, &reads))
         }
         Err(unsaid) => (None, Err(unsaid)),
     };

@@ -154,7 +154,9 @@ fn run(
             one_way = progress.one_way;
             bar.note(&one_way.map_or_else(String::new, BytesByReason::one_way_in_words));
         }
-        show(&bar, progress);
+        bar.set_prefix(progress.stage.name());
+        bar.set_length(progress.total.get());
+        bar.set_position(progress.done.get());
     });
     drop(bar);
     let outcome = outcome?;
@@ -188,12 +190,6 @@ pub fn scheduler(context: &Context) -> Scheduler {
     } else {
         Scheduler::Unknown
     }
-}
-
-fn show(bar: &Bar, progress: &Progress<'_>) {
-    bar.set_prefix(progress.stage.name());
-    bar.set_length(progress.total.get());
-    bar.set_position(progress.done.get());
 }
 
 impl From<PreconditionError> for Failure {

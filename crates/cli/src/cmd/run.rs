@@ -14,6 +14,7 @@ use hugeleaf_launcher::{
     variables,
 };
 use hugeleaf_proof::{circumstances, write_whole};
+use hugeleaf_report::json::answer;
 use hugeleaf_report::page::TextOptions;
 use hugeleaf_report::run::{Exit, RunReport, RunSettings, hidden_sqlite_line};
 use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
@@ -425,7 +426,7 @@ fn write(file: &Path, report: &RunReport) -> Result<(), Failure> {
         print_stderr(&report.page().text(TextOptions::plain(Context::width())));
         return Ok(());
     }
-    write_whole(file, &report.json()).map_err(|error| cannot_write(&error.to_string()))
+    write_whole(file, &answer(report)).map_err(|error| cannot_write(&error.to_string()))
 }
 
 fn cannot_write(what: &str) -> Failure {

@@ -61,7 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     StagedFile::begin(&args.html, Existing::Replaced)
         .map_err(|e| cannot_write(&args.html, &e.reason()))?;
     context.stop_on_signals()?;
-    let mut steps = Steps::new(5);
+    let mut steps = Steps::default();
     let workload = start(settings, context, &mut steps)?;
     steps.begin("run status, mem and why", 1);
     let mut host = context.with_wants(context.host()?);
@@ -240,29 +240,20 @@ fn failure(error: ChildError) -> Failure {
     }
 }
 
-/// Progress in numbered steps: a bar on a terminal; in a pipe one plain line per step, and one every ten seconds. It goes to stderr to keep
+/// Progress in five numbered steps: a bar on a terminal; in a pipe one plain line per step, and one every ten seconds. It goes to stderr to keep
 /// the answer on stdout clean.
+#[derive(Default)]
 struct Steps {
     bar: Option<Bar>,
     number: usize,
-    of: usize,
 }
 
 impl Steps {
-    /// Creates a hidden progress display for `of` steps.
-    fn new(of: usize) -> Steps {
-        Steps {
-            bar: None,
-            number: 0,
-            of,
-        }
-    }
-
     /// Begins the next step, which ends at `total`.
     fn begin(&mut self, what: &str, total: u64) {
         self.clear();
         self.number += 1;
-        let step = format!("[{}/{}] {what}", self.number, self.of);
+        let step = format!("[{}/5] {what}", self.number);
         let bar = Bar::new(BarLayout::Step, total);
         bar.set_prefix(&step);
         if !bar.is_drawn() {

@@ -1,7 +1,6 @@
 //! Implements `hugeleaf undo`.
 
-use hugeleaf_host::Fact;
-use hugeleaf_plan::host::{ChangeContext, HostError, StepState, UndoOptions, Which, applied, undo};
+use hugeleaf_plan::host::{ChangeContext, StepState, UndoOptions, Which, history, undo};
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 
 use super::apply::refusal;
@@ -42,11 +41,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let view = Context::view(false);
     if args.list {
-        let all = match applied(&context.root) {
-            Fact::Known(all) => all,
-            Fact::Absent => Vec::new(),
-            Fact::Unreadable(error) => return Err(refusal(HostError::Journal(error), "undo", "")),
-        };
+        let all = history(&context.root).map_err(|error| refusal(error, "undo", ""))?;
         context.answer(view, || list_json(&all), || undo_list(&all))?;
         return Ok(CommandStatus::Good);
     }

@@ -5,7 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hugeleaf_plan::current_state::verify;
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
-use hugeleaf_sys::Existing;
 
 use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
@@ -103,12 +102,8 @@ fn write_whole(file: &Path, text: &str) -> Result<(), Failure> {
             "hugeleaf verify --prometheus FILE",
         ));
     }
-    hugeleaf_sys::write_whole(file, text.as_bytes(), Existing::Replaced).map_err(|e| {
-        Failure::missing(
-            format!("{}: {}", file.display(), e.reason()),
-            "name a file in an existing, writable folder",
-        )
-    })
+    hugeleaf_proof::write_whole(file, text)
+        .map_err(|e| Failure::missing(e.to_string(), "name a file in an existing, writable folder"))
 }
 
 #[cfg(test)]

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::namespace::Namespace;
 use crate::common::{good, not_run, refused};
 use hugeleaf_testkit::postgresql;
-use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, ShutdownSignals, as_account, folder_for};
 
 /// A PostgreSQL cluster that requires huge pages. Its settings are in a file that the main one
 /// includes, as in Debian.
@@ -50,7 +49,9 @@ impl Cluster {
         command.arg("-D").arg(self.data());
         let socket = self.home.path().join(".s.PGSQL.5432");
         let folder = folder_for(self.account);
-        Server::start(&mut command, folder, Signal::INT, || socket.exists())
+        Server::start(&mut command, folder, ShutdownSignals::POSTGRESQL, || {
+            socket.exists()
+        })
     }
 }
 

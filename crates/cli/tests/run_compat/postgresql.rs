@@ -9,7 +9,7 @@ use super::under::{Mode, UNDER};
 use crate::common::{stderr, stdout};
 use hugeleaf_testkit::left_to_all;
 use hugeleaf_testkit::postgresql as installed;
-use hugeleaf_testkit::server::{Server, ServerAccount, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, ShutdownSignals, folder_for};
 use hugeleaf_testkit::until as wait_until;
 
 struct Bench<'a> {
@@ -52,7 +52,7 @@ impl<'a> Bench<'a> {
             postgres.arg("-c").arg(setting);
         }
         let socket = folder.path().to_owned();
-        let server = Server::start(&mut postgres, folder, Signal::INT, || {
+        let server = Server::start(&mut postgres, folder, ShutdownSignals::POSTGRESQL, || {
             let mut ready = public.command(Mode::Bare, account, &bin.join("pg_isready"), &socket);
             ready
                 .arg("-h")

@@ -7,14 +7,13 @@ use std::time::Duration;
 use hugeleaf_ask::QueryError;
 use hugeleaf_ask::redis::{RedisAddress, RedisConnection};
 use hugeleaf_sys::Deadline;
-use rustix::process::Signal;
 
 use super::numbers::no_more;
 use super::servers::{Public, can_start};
 use super::under::{Mode, UNDER};
 use hugeleaf_testkit::facts::{pss_kb, tree};
 use hugeleaf_testkit::redis_server;
-use hugeleaf_testkit::server::{Server, ServerAccount, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, ShutdownSignals, folder_for};
 
 /// Time limit of a command.
 const TIME: Duration = Duration::from_secs(60);
@@ -59,7 +58,7 @@ impl Redis {
                 "--dir",
             ])
             .arg(folder.path());
-        let server = Server::start(&mut command, folder, Signal::TERM, || {
+        let server = Server::start(&mut command, folder, ShutdownSignals::TERM, || {
             // Until the file is loaded the server answers that it is not ready.
             connect(&socket).is_ok_and(|mut c| c.command(&["PING"], Deadline::new(TIME)).is_ok())
         });

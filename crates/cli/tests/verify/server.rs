@@ -3,18 +3,17 @@
 
 use std::os::unix::process::CommandExt;
 
-use hugeleaf_host::demand::{DemandSource, read_source};
+use hugeleaf_host::demand::{DemandSource, SOURCES, read_source};
 use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host::{self, ExclusiveHost};
 use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_units::{Bytes, PageSize};
-use rustix::process::Signal;
 
 use super::{answer, ids};
 use crate::common::{self, NOBODY, is_root, not_run, public_copy, run};
 use hugeleaf_testkit::postgresql;
-use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for};
+use hugeleaf_testkit::server::{Server, ServerAccount, ShutdownSignals, as_account, folder_for};
 
 /// The pool of the default size; restored when dropped.
 pub struct Pool {
@@ -78,19 +77,16 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
         let mut command = as_account(account, &bin.join("postgres"), home.path());
         command.arg("-D").arg(&data);
         let socket = home.path().join(".s.PGSQL.5432");
-        Server::start(&mut command, folder_for(account), Signal::INT, || {
+        let folder = folder_for(account);
+        Server::start(&mut command, folder, ShutdownSignals::POSTGRESQL, || {
             socket.exists()
         })
     };
     let (root, kernel) = (Root::live(), Kernel::new());
     let host = read_memory_facts(&root, &kernel).unwrap();
-    let demand = read_source(
-        &root,
-        &kernel,
-        &host,
-        &DemandSource::by_flag("postgres", data.clone()).unwrap(),
-    )
-    .unwrap();
+    let kind = SOURCES.iter().find(|kind| kind.flag == "postgres");
+    let source = DemandSource::Flag(kind.unwrap(), data.clone().into());
+    let demand = read_source(&root, &kernel, &host, &source).unwrap();
     let pages = pool.page.pages_for(demand[0].demands[0].bytes()).get();
     // Excludes other lines of the kernel's log.
     let verify = || answer(&run(&["verify", "--json", "--since", "1s"]));

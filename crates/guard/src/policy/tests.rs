@@ -193,7 +193,7 @@ impl Sim {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             let Some(program) = self.programs.iter_mut().find(|p| p.seen.id == decision.id) else {
-                forget(&mut self.state, decision.id);
+                self.state.tracks.remove(&decision.id);
                 continue;
             };
             let came = match &decision.job {

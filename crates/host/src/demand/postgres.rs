@@ -114,7 +114,9 @@ fn of_postmaster(reader: &Reader<'_>, postmaster: &Process) -> Result<Service, D
     let mut service = reader.service(&process, ServiceKind::PostgreSql, "postgresql");
     let data = reader.link(process.pid, "cwd");
     service.configured_by.clone_from(&data);
-    service.demands = largest_shared(&process).map(measured).into_iter().collect();
+    // The mapping with the buffers is by far the largest shared one.
+    let largest = shared_objects(&process).max_by_key(|segment| segment.range.len());
+    service.demands = largest.map(measured).into_iter().collect();
     let configured = Configured {
         arguments: arguments_of(reader.root, process.pid),
         files: reader.files_of(&process),
@@ -125,13 +127,9 @@ fn of_postmaster(reader: &Reader<'_>, postmaster: &Process) -> Result<Service, D
         .map_or_else(by_default, |value| huge_page_setting(&value));
     let kind = configured.setting(SHARED_MEMORY_TYPE);
     service.huge_page_setting = unless_elsewhere(wish, kind.as_deref());
-    let page = configured.setting("huge_page_size");
-    if let Some(page) = page.and_then(|value| page_of(&value))
-        && let Some(demand) = service.demands.first_mut()
-    {
-        demand.page = Some(page);
-    }
     if let Some(demand) = service.demands.first_mut() {
+        let page = configured.setting("huge_page_size");
+        demand.page = page.and_then(|value| page_of(&value));
         let buffers = configured.setting("shared_buffers");
         demand.buffers = buffers.and_then(|value| size_of(&value, None));
     }
@@ -199,11 +197,6 @@ fn source_of(answer: &str, measured: &str) -> String {
         "" => said,
         waits => format!("{said}; {waits} pending a restart: plan again after it"),
     }
-}
-
-/// Returns the mapping with the buffers, which is by far the largest shared one.
-fn largest_shared(process: &Process) -> Option<&Segment> {
-    shared_objects(process).max_by_key(|segment| segment.range.len())
 }
 
 fn measured(segment: &Segment) -> Demand {
@@ -395,12 +388,13 @@ impl Cluster {
         version: &str,
         owner: (u32, u32),
     ) -> Result<Cluster, DemandError> {
-        let own = data.join("postgresql.conf");
-        let config = if reader.is_file(&own) {
-            own.clone()
-        } else {
-            debian_config(reader, data).unwrap_or(own)
-        };
+        let mut config = data.join("postgresql.conf");
+        if !reader.is_file(&config) {
+            // Debian's file is outside the data folder and names it.
+            let mut clusters = debian_clusters(reader).into_iter();
+            let found = clusters.find_map(|(file, folder)| (folder == data).then_some(file));
+            config = found.unwrap_or(config);
+        }
         let program = program_of(reader, version).ok_or_else(|| {
             DemandError::missing(
                 format!(
@@ -474,12 +468,6 @@ impl Cluster {
             ..Demand::new(WHAT, mappings, PageSource::Pool, source)
         })
     }
-}
-
-/// Returns Debian's configuration file, which is apart from the data and names the data folder.
-fn debian_config(reader: &Reader<'_>, data: &Path) -> Option<PathBuf> {
-    let mut found = debian_clusters(reader).into_iter();
-    found.find_map(|(config, folder)| (folder == data).then_some(config))
 }
 
 /// Returns configuration and data folder of every cluster below `/etc/postgresql`.

@@ -77,9 +77,8 @@ fn demands(reader: &Reader<'_>, processes: &[Process]) -> Vec<Demand> {
 
 fn private(process: &Process) -> Option<Demand> {
     let mut held = Vec::new();
-    for part in private_segments(process).flat_map(|s| &s.by_page_size) {
-        PageUsage::add(&mut held, part.size, part.kind, part.bytes);
-    }
+    let private = private_segments(process).flat_map(|s| &s.by_page_size);
+    PageUsage::add_all(&mut held, private);
     let bytes = PageUsage::total(&held);
     let what = format!("private memory of {}", process.name);
     (!bytes.is_zero()).then(|| Demand {

@@ -228,18 +228,15 @@ fn on_pool(process: &Process) -> impl Iterator<Item = &Segment> {
 
 pub(super) fn held_on_pool(process: &Process) -> Vec<PageUsage> {
     let mut table = Vec::new();
-    for held in on_pool(process).flat_map(held_of) {
-        PageUsage::add(&mut table, held.size, held.kind, held.bytes);
-    }
+    PageUsage::add_all(&mut table, on_pool(process).flat_map(held_of));
     table
 }
 
 /// Returns the pool pages and the private memory of a process.
 fn private_and_pool(process: &Process) -> Vec<PageUsage> {
     let mut table = held_on_pool(process);
-    for held in private_segments(process).flat_map(|s| &s.by_page_size) {
-        PageUsage::add(&mut table, held.size, held.kind, held.bytes);
-    }
+    let private = private_segments(process).flat_map(|s| &s.by_page_size);
+    PageUsage::add_all(&mut table, private);
     table
 }
 

@@ -48,12 +48,6 @@ pub enum DemandSource {
 }
 
 impl DemandSource {
-    /// Returns the source with the flag of that name. `None` if [`SOURCES`] has no such flag.
-    pub fn by_flag(flag: &str, value: impl Into<OsString>) -> Option<DemandSource> {
-        let kind = SOURCES.iter().find(|kind| kind.flag == flag)?;
-        Some(DemandSource::Flag(kind, value.into()))
-    }
-
     /// Returns the source of a target that is more than its processes: a unit, which may be stopped,
     /// or a cgroup with limits of its own.
     pub fn of_target(target: &str, host: &Host) -> Option<DemandSource> {
@@ -444,12 +438,8 @@ fn inside_of(reader: &Reader<'_>, inside: &[Process], all: &[Process]) -> Vec<Se
     if !found.unread.is_empty() {
         let pids: Vec<Pid> = services.iter().flat_map(|s| s.pids.clone()).collect();
         let rest: Vec<&Process> = inside.iter().filter(|p| !pids.contains(&p.pid)).collect();
-        let groups = groups(&rest);
-        services.extend(
-            groups
-                .iter()
-                .filter_map(|group| resident::group(reader, group).ok()),
-        );
+        let read = |group: &Vec<&Process>| resident::group(reader, group).ok();
+        services.extend(groups(&rest).iter().filter_map(read));
     }
     services
 }

@@ -12,10 +12,10 @@ pub(super) const BYTES: SourceKind = SourceKind {
     value: "SIZE",
     help: "Memory of this size, for any program",
     arity: FlagArity::Once,
-    check: Some(|text| bytes(text).map(drop)),
+    check: Some(|text| parse::<Bytes>(text).map(drop)),
     is_synthetic: true,
     read: |_, text| {
-        let bytes = parsed(bytes(&text.to_string_lossy()))?;
+        let bytes: Bytes = parsed(parse(&text.to_string_lossy()))?;
         if bytes.is_zero() {
             let what = "--bytes 0: nothing to plan";
             return Err(DemandError::usage(what, "as in --bytes 8G"));
@@ -31,20 +31,16 @@ pub(super) const MOVER: SourceKind = SourceKind {
     value: "SEGMENTS",
     help: "Data mover with this number of segments, by the published rule",
     arity: FlagArity::Once,
-    check: Some(|text| segments(text).map(drop)),
+    check: Some(|text| parse::<u64>(text).map(drop)),
     is_synthetic: true,
     read: |_, text| {
-        let segments = parsed(segments(&text.to_string_lossy()))?;
+        let segments = parsed(parse(&text.to_string_lossy()))?;
         Ok(vec![service("mover", ServiceKind::Mover, rule(segments))])
     },
 };
 
-fn bytes(text: &str) -> Result<Bytes, String> {
-    Bytes::from_str(text).map_err(|error| error.to_string())
-}
-
-fn segments(text: &str) -> Result<u64, String> {
-    u64::from_str(text).map_err(|error| error.to_string())
+fn parse<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
+    text.parse::<T>().map_err(|error| error.to_string())
 }
 
 fn parsed<T>(value: Result<T, String>) -> Result<T, DemandError> {

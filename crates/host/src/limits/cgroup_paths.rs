@@ -79,7 +79,7 @@ pub(crate) fn in_hierarchy(root: &Root, path: &str) -> std::path::PathBuf {
 }
 
 /// Decodes `\040` and the other escapes that proc(5) uses for blanks in paths.
-pub(crate) fn unescape(text: &str) -> String {
+pub fn unescape(text: &str) -> String {
     text.replace("\\040", " ")
         .replace("\\011", "\t")
         .replace("\\012", "\n")

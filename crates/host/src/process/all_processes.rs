@@ -80,33 +80,28 @@ fn scan_process(root: &Root, pid: Pid, pmd: PageSize) -> Option<ScannedProcess> 
     if process.kind != ProcessKind::User {
         return None;
     }
-    if !root.is_live() {
+    let (maps, smaps, pagemap) = if root.is_live() {
+        let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
+            Fact::Known(maps) => maps,
+            Fact::Unreadable(error) if error.denied => {
+                process.by_page_size = Fact::Unreadable(error);
+                Vec::new()
+            }
+            // It exited between two files.
+            Fact::Absent | Fact::Unreadable(_) => return None,
+        };
+        (maps, Vec::new(), root.open(file_of(pid, "pagemap")).ok())
+    } else {
         let smaps = read_smaps(root, &process).ok()?;
-        let maps: Vec<MapLine> = smaps.iter().map(|entry| entry.map.clone()).collect();
-        return Some(ScannedProcess {
-            process,
-            private: private_ranges(&maps, pmd),
-            maps: of_objects(maps, pmd),
-            pagemap: None,
-            smaps,
-        });
-    }
-    let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
-        Fact::Known(maps) => maps,
-        Fact::Unreadable(error) if error.denied => {
-            process.by_page_size = Fact::Unreadable(error);
-            Vec::new()
-        }
-        // It exited between two files.
-        Fact::Absent | Fact::Unreadable(_) => return None,
+        let maps = smaps.iter().map(|entry| entry.map.clone()).collect();
+        (maps, smaps, None)
     };
-    let pagemap = root.open(file_of(pid, "pagemap")).ok();
     Some(ScannedProcess {
         process,
         private: private_ranges(&maps, pmd),
         maps: of_objects(maps, pmd),
         pagemap,
-        smaps: Vec::new(),
+        smaps,
     })
 }
 
@@ -159,11 +154,6 @@ fn is_object(map: &MapLine, pmd: PageSize) -> bool {
     map.shared && map.object.2 != 0 && map.range.len() >= pmd.bytes()
 }
 
-/// True if pages of `size` can be mapped whole here: address and offset agree modulo `size`.
-fn is_aligned(map: &MapLine, size: PageSize) -> bool {
-    size.divides(map.range.start().wrapping_sub(map.offset))
-}
-
 /// Returns the shared objects, each with the indices of the processes that attach it.
 fn objects(seen: &[ScannedProcess]) -> BTreeMap<ObjectId, Vec<usize>> {
     let mut objects: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
@@ -197,22 +187,18 @@ struct Walked {
 }
 
 impl Walker<'_> {
-    fn walk(&self, pagemap: &File, range: Range) -> Option<Walked> {
-        let map = self
-            .kernel
-            .page_map(pagemap, range, ScanDetail::Sizes)
-            .ok()?;
-        if !map.huge_known {
-            return None;
-        }
+    fn walk(&self, pagemap: &File, ranges: impl Iterator<Item = Range>) -> Option<Walked> {
         let mut walked = Walked::default();
-        for run in &map.runs {
-            let is_resident = run.state.has(PageState::PRESENT) && !run.state.has(PageState::ZERO);
-            if is_resident {
+        for range in ranges {
+            let map = self.kernel.page_map(pagemap, range, ScanDetail::Sizes);
+            for run in map.ok().filter(|map| map.huge_known)?.runs {
+                if !run.state.has(PageState::PRESENT) || run.state.has(PageState::ZERO) {
+                    continue;
+                }
                 walked.present += run.range.len();
-            }
-            if is_resident && run.state.has(PageState::HUGE) {
-                walked.huge += run.range.len();
+                if run.state.has(PageState::HUGE) {
+                    walked.huge += run.range.len();
+                }
             }
         }
         Some(walked)
@@ -223,13 +209,7 @@ impl Walker<'_> {
             return Some(walked_by_kernel(&s.smaps, id));
         }
         let pagemap = s.pagemap.as_ref()?;
-        s.of(id).iter().try_fold(Walked::default(), |sum, map| {
-            let w = self.walk(pagemap, map.range)?;
-            Some(Walked {
-                present: sum.present + w.present,
-                huge: sum.huge + w.huge,
-            })
-        })
+        self.walk(pagemap, s.of(id).iter().map(|map| map.range))
     }
 
     /// Walks an object in the process that shows most of it: one that attached it aligned, and among those
@@ -240,7 +220,9 @@ impl Walker<'_> {
         attached: &[usize],
         seen: &[ScannedProcess],
     ) -> SharedObject {
-        let aligned = |i: usize| self.attaches_aligned(&seen[i], id);
+        // Huge pages can be mapped whole if address and offset agree modulo their size.
+        let is_aligned = |m: &MapLine| self.pmd.divides(m.range.start().wrapping_sub(m.offset));
+        let aligned = |i: usize| seen[i].of(id).iter().all(is_aligned);
         let best = attached.iter().copied().max_by_key(|i| {
             let p = &seen[*i].process;
             (aligned(*i), p.resident_shmem + p.resident_file + p.hugetlb)
@@ -296,10 +278,6 @@ impl Walker<'_> {
         tables
     }
 
-    fn attaches_aligned(&self, s: &ScannedProcess, id: ObjectId) -> bool {
-        s.of(id).iter().all(|m| is_aligned(m, self.pmd))
-    }
-
     fn held(&self, walked: Walked) -> Vec<PageUsage> {
         let (mut table, on_base) = (Vec::new(), walked.present - walked.huge);
         PageUsage::add(&mut table, self.base, PageKind::Base, on_base);
@@ -330,11 +308,8 @@ impl Walker<'_> {
     /// Returns the bytes that huge entries map in a process. `None` if the kernel cannot scan them.
     fn huge_bytes(&self, s: &ScannedProcess, shared: &[SharedObject]) -> Option<Bytes> {
         let pagemap = s.pagemap.as_ref()?;
-        let mut huge = Bytes::ZERO;
-        for range in &s.private {
-            huge += self.walk(pagemap, *range)?.huge;
-        }
-        Some(huge + self.huge_of_objects(s, shared)?)
+        let private = self.walk(pagemap, s.private.iter().copied())?;
+        Some(private.huge + self.huge_of_objects(s, shared)?)
     }
 
     /// Returns the bytes of shared objects that huge entries map in this process. Uses the walk in another

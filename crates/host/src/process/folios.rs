@@ -48,13 +48,9 @@ pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result
             {
                 base.bytes = base.bytes - moved;
             }
-            for held in smaller {
-                PageUsage::add(&mut segment.by_page_size, held.size, held.kind, held.bytes);
-            }
+            PageUsage::add_all(&mut segment.by_page_size, smaller);
         }
-        for held in &segment.by_page_size {
-            PageUsage::add(&mut whole, held.size, held.kind, held.bytes);
-        }
+        PageUsage::add_all(&mut whole, &segment.by_page_size);
     }
     process.by_page_size = Fact::Known(whole);
     Ok(())

@@ -149,24 +149,11 @@ fn each_line(
     }
 }
 
-/// Parses `/proc/PID/maps`. Ranges are in order of address and do not overlap, even if the process changed them
-/// meanwhile.
+/// Reads `/proc/PID/maps` line by line. Ranges are in order of address and do not overlap, even if the process changed
+/// them meanwhile.
 ///
 /// # Errors
-/// If a line does not parse. The first such line is reported.
-pub fn parse_maps(text: &str) -> Result<Vec<MapLine>, ParseError> {
-    let mut maps = Vec::new();
-    // Not `lines`, because a name may end in a carriage return.
-    for (i, line) in text.split_terminator('\n').enumerate() {
-        list_map(&mut maps, parse_map_line(i + 1, line)?);
-    }
-    Ok(maps)
-}
-
-/// Reads `/proc/PID/maps` line by line, with the result of [`parse_maps`].
-///
-/// # Errors
-/// Those of read(2), or too many mappings. The inner errors are those of [`parse_maps`].
+/// Those of read(2), or too many mappings. The inner error is the first line that does not parse.
 pub fn read_maps(reader: &mut dyn BufRead) -> std::io::Result<Result<Vec<MapLine>, ParseError>> {
     let mut maps = Vec::new();
     let read = each_line(reader, |number, line| {
@@ -202,8 +189,6 @@ pub struct SmapsCounts {
     pub pss: Bytes,
     /// `Shared_Clean` + `Shared_Dirty`.
     pub shared: Bytes,
-    /// `Private_Clean` + `Private_Dirty`.
-    pub private: Bytes,
     /// `Anonymous`.
     pub anonymous: Bytes,
     /// `KSM`. `None` if the kernel does not print it (before Linux 6.7).
@@ -236,7 +221,6 @@ impl SmapsCounts {
             resident: part(self.resident),
             pss: part(self.pss),
             shared: part(self.shared),
-            private: part(self.private),
             anonymous: part(self.anonymous),
             merged: self.merged.map(part),
             pmd_mapped: part(self.pmd_mapped),
@@ -249,23 +233,12 @@ impl SmapsCounts {
     }
 }
 
-/// Parses `/proc/PID/smaps` or `smaps_rollup`. Skips unknown lines. Ranges are in order of address and do not
-/// overlap, even if the process changed them meanwhile.
+/// Reads `/proc/PID/smaps` or `smaps_rollup` line by line. Skips unknown lines. Ranges are in order of address and do
+/// not overlap, even if the process changed them meanwhile.
 ///
 /// # Errors
-/// A bad heading, a counter that is not in kB, or a counter before the first heading.
-pub fn parse_smaps(text: &str) -> Result<Vec<SmapsEntry>, ParseError> {
-    let mut entries = Vec::new();
-    for (i, line) in text.split_terminator('\n').enumerate() {
-        smaps_line(&mut entries, i + 1, line)?;
-    }
-    Ok(entries)
-}
-
-/// Reads `/proc/PID/smaps` line by line, with the result of [`parse_smaps`].
-///
-/// # Errors
-/// Those of read(2), or too many mappings. The inner errors are those of [`parse_smaps`].
+/// Those of read(2), or too many mappings. The inner error is a bad heading, a counter that is not in kB, or a counter
+/// before the first heading.
 pub fn read_smaps_lines(
     reader: &mut dyn BufRead,
 ) -> std::io::Result<Result<Vec<SmapsEntry>, ParseError>> {
@@ -315,7 +288,6 @@ fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Resu
         "Rss" => counts.resident = kib(line, value)?,
         "Pss" => counts.pss = kib(line, value)?,
         "Shared_Clean" | "Shared_Dirty" => counts.shared += kib(line, value)?,
-        "Private_Clean" | "Private_Dirty" => counts.private += kib(line, value)?,
         "Referenced" => counts.referenced = kib(line, value)?,
         "Anonymous" => counts.anonymous = kib(line, value)?,
         "KSM" => counts.merged = Some(kib(line, value)?),
@@ -373,6 +345,14 @@ pub(crate) fn mappings(root: &Root, pid: Pid) -> Fact<Vec<MapLine>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn parse_maps(text: &str) -> Result<Vec<MapLine>, ParseError> {
+        read_maps(&mut text.as_bytes()).unwrap()
+    }
+
+    fn parse_smaps(text: &str) -> Result<Vec<SmapsEntry>, ParseError> {
+        read_smaps_lines(&mut text.as_bytes()).unwrap()
+    }
 
     const SMAPS: &str = "\
 7f0000000000-7f0000400000 rw-s 00001000 00:01 2051                       /dev/zero (deleted)
@@ -502,14 +482,6 @@ Rss:                  12 kB
             let cut = cut.min(SMAPS.len());
             let _ = parse_smaps(&SMAPS[..cut]);
             let _ = parse_maps(&SMAPS[..cut]);
-        }
-
-        /// Reading line by line gives the same result as parsing the whole text.
-        #[test]
-        fn lines_are_read_as_a_text_is(cut in 0usize..600, more in "(?s).{0,80}") {
-            let text = format!("{}{more}", &SMAPS[..cut.min(SMAPS.len())]);
-            prop_assert_eq!(read_smaps_lines(&mut text.as_bytes()).unwrap(), parse_smaps(&text));
-            prop_assert_eq!(read_maps(&mut text.as_bytes()).unwrap(), parse_maps(&text));
         }
 
         #[test]

@@ -100,16 +100,14 @@ pub(super) fn gone_error(root: &Root, pid: Pid) -> ProcessError {
 }
 
 pub(super) fn read_stat(root: &Root, pid: Pid) -> Result<Stat, ProcessError> {
-    known(root.parse(file_of(pid, "stat"), parse_stat), || {
-        gone_error(root, pid)
-    })
+    known(root, pid, root.parse(file_of(pid, "stat"), parse_stat))
 }
 
 /// Returns a value that every process has. If it is absent, the process has ended.
-fn known<T>(fact: Fact<T>, gone: impl Fn() -> ProcessError) -> Result<T, ProcessError> {
+fn known<T>(root: &Root, pid: Pid, fact: Fact<T>) -> Result<T, ProcessError> {
     match fact {
         Fact::Known(value) => Ok(value),
-        Fact::Absent => Err(gone()),
+        Fact::Absent => Err(gone_error(root, pid)),
         Fact::Unreadable(error) => Err(ProcessError::Read(error)),
     }
 }
@@ -117,9 +115,7 @@ fn known<T>(fact: Fact<T>, gone: impl Fn() -> ProcessError) -> Result<T, Process
 /// Reads the cheap files `stat`, `status`, `cmdline` and `cgroup`, without a page-table walk.
 pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError> {
     let stat = read_stat(root, pid)?;
-    let status = known(root.parse(file_of(pid, "status"), parse_status), || {
-        gone_error(root, pid)
-    })?;
+    let status = known(root, pid, root.parse(file_of(pid, "status"), parse_status))?;
     let command_line = root
         .beginning(file_of(pid, "cmdline"), LONGEST_COMMAND)
         .or_default()
@@ -178,7 +174,7 @@ pub(crate) fn read_smaps(root: &Root, process: &Process) -> Result<Vec<SmapsEntr
         }),
         // The file of a process that exits is empty, because it has no mappings any more.
         Fact::Known(entries) if entries.is_empty() => Err(gone_error(root, pid)),
-        fact => known(fact, || gone_error(root, pid)),
+        fact => known(root, pid, fact),
     }
 }
 
@@ -340,14 +336,9 @@ pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), Mount)> {
 
 /// Returns the smallest huge page size of this host. Smaller segments never have one.
 fn smallest_large_page(host: &Host) -> PageSize {
-    let sizes = host
-        .page_sizes
-        .iter()
-        .filter(|p| p.size > host.base_page)
-        .map(|p| p.size);
-    sizes
-        .min()
-        .unwrap_or_else(|| SmapsPageSizes::from_host(host).pmd)
+    let sizes = host.page_sizes.iter().map(|p| p.size);
+    let smallest = sizes.filter(|size| *size > host.base_page).min();
+    smallest.unwrap_or_else(|| SmapsPageSizes::from_host(host).pmd)
 }
 
 /// Assigns each segment its pages. Reads a mapping again if it grew, or merged with its neighbour, between the two

@@ -90,7 +90,7 @@ fn is_unnamed_file_of_no_mount(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::maps::parse_maps;
+    use crate::process::maps::read_maps;
 
     #[test]
     fn roles() {
@@ -119,7 +119,7 @@ f000-10000 rw-p 00000000 00:00 0 [stack]
 19000-1a000 rw-p 00003000 00:05 4 /dev/zero
 1a000-1b000 rw-p 00000000 08:01 85 /srv/dev/zero
 ";
-        let maps = parse_maps(text).unwrap();
+        let maps = read_maps(&mut text.as_bytes()).unwrap().unwrap();
         let nh = VmFlags(vec![*b"nh"]);
         let roles: Vec<Role> = maps
             .iter()

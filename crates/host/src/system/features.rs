@@ -101,7 +101,7 @@ pub struct Network {
     /// Nanoseconds for which received packets are merged (`gro_flush_timeout`).
     pub gro_flush_timeout: Fact<u64>,
     /// NIC offloads, on or off by name (`ethtool -k`). Absent on a captured host, and for a device without hardware.
-    pub offloads: Fact<BTreeMap<String, bool>>,
+    pub offloads: Fact<BTreeMap<&'static str, bool>>,
 }
 
 impl Features {
@@ -111,12 +111,8 @@ impl Features {
     }
 
     pub fn number(&self, file: &str) -> Option<u64> {
-        self.setting(file)
-            .known()?
-            .split_whitespace()
-            .next()?
-            .parse()
-            .ok()
+        let text = self.setting(file).known()?;
+        text.split_whitespace().next()?.parse().ok()
     }
 }
 
@@ -299,19 +295,14 @@ fn network(root: &Root) -> Fact<Vec<Network>> {
 }
 
 /// Queries the running kernel, because no file has it.
-fn offloads(root: &Root, device: &str) -> Fact<BTreeMap<String, bool>> {
+fn offloads(root: &Root, device: &str) -> Fact<BTreeMap<&'static str, bool>> {
     // A device without hardware, as in a container, uses the offloads of the underlying one.
     let has_hardware = root.list(format!("sys/class/net/{device}/device"));
     if !root.is_live() || has_hardware.known().is_none() {
         return Fact::Absent;
     }
     match hugeleaf_sys::offloads(device) {
-        Ok(known) => Fact::Known(
-            known
-                .into_iter()
-                .map(|(name, on)| (name.to_owned(), on))
-                .collect(),
-        ),
+        Ok(known) => Fact::Known(known.into_iter().collect()),
         Err(error) if error.errno == Errno::OPNOTSUPP => Fact::Absent,
         Err(error) => Fact::Unreadable(ReadError::io(
             root.path(format!("sys/class/net/{device}")),

@@ -1,5 +1,6 @@
 //! Shared by several readers: a file of one line, of one number, a folder of page sizes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use hugeleaf_units::{Bytes, PageSize};
@@ -28,6 +29,21 @@ pub(super) fn paths_in(root: &Root, folder: &str, end: &str) -> Fact<Vec<String>
         Fact::Absent => Fact::Known(Vec::new()),
         names => names.map(paths),
     }
+}
+
+/// Returns the `.conf` files of several folders, sorted by name. Of those with one name, the first counts.
+pub(super) fn merged(root: &Root, folders: &[&str]) -> Fact<Vec<String>> {
+    let mut by_name = BTreeMap::new();
+    for folder in folders {
+        let paths = match paths_in(root, folder, ".conf") {
+            Fact::Unreadable(error) => return Fact::Unreadable(error),
+            paths => paths.or_default(),
+        };
+        for path in paths {
+            by_name.entry(path.replace(folder, "")).or_insert(path);
+        }
+    }
+    Fact::Known(by_name.into_values().collect())
 }
 
 /// Parses several files in their order. Skips missing files. If one cannot be read, the result is

@@ -87,10 +87,7 @@ pub fn mounts_in(mountinfo: &str) -> Vec<(String, PageSize)> {
 }
 
 /// Returns the files of hugetlbfs that have pages, each once.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "files of hugetlbfs, which the kernel answers"
-)]
+#[expect(clippy::disallowed_methods, reason = "the kernel serves hugetlbfs")]
 fn files(root: &Root) -> Vec<LeftoverFile> {
     let mounts = root.read("proc/self/mountinfo");
     let mounts = mounts.map(|text| mounts_in(&text)).or_default();

@@ -1,8 +1,6 @@
 //! Settings in files below `/etc` for the kernel and the services, which are compared with the
 //! values in force.
 
-use std::collections::BTreeMap;
-
 use super::files;
 use crate::fact::Fact;
 use crate::root::Root;
@@ -56,16 +54,7 @@ pub fn read_settings(root: &Root, units: &[&str]) -> SettingsFiles {
 /// Returns all lines of tmpfiles.d that write a kernel setting (tmpfiles.d(5)). Of files with one
 /// name, only the one in the first folder counts.
 fn tmpfiles(root: &Root) -> Fact<Vec<KnobLine>> {
-    let mut files: BTreeMap<String, String> = BTreeMap::new();
-    for folder in ["etc/tmpfiles.d", "run/tmpfiles.d", "usr/lib/tmpfiles.d"] {
-        let paths = match files::paths_in(root, folder, ".conf") {
-            Fact::Unreadable(error) => return Fact::Unreadable(error),
-            paths => paths.or_default(),
-        };
-        for path in paths {
-            files.entry(path.replace(folder, "")).or_insert(path);
-        }
-    }
+    let folders = ["etc/tmpfiles.d", "run/tmpfiles.d", "usr/lib/tmpfiles.d"];
     let now = |mut line: KnobLine| {
         let text = root.read(line.knob.trim_start_matches('/'));
         line.now = text.map(|text| match crate::parse::chosen(&text) {
@@ -74,7 +63,8 @@ fn tmpfiles(root: &Root) -> Fact<Vec<KnobLine>> {
         });
         line
     };
-    files::parse_each(root, files.into_values(), parse_tmpfiles)
+    files::merged(root, &folders)
+        .and_then(|paths| files::parse_each(root, paths, parse_tmpfiles))
         .map(|lines| lines.into_iter().map(now).collect())
 }
 

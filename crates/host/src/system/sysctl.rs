@@ -2,7 +2,6 @@
 //! and a file hides those of its name in later folders. `/etc/sysctl.conf` is read if a link names it, or if systemd does
 //! not apply the files.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use hugeleaf_units::Bytes;
@@ -32,24 +31,13 @@ const FOLDERS: [&str; 5] = [
 /// Returns the settings in the order in which they are applied. Of two with one key, the later wins. Unreadable if one of
 /// the files is.
 pub fn read(root: &Root) -> Fact<Vec<Sysctl>> {
-    let mut by_name = BTreeMap::new();
-    for folder in FOLDERS {
-        let paths = match files::paths_in(root, folder, ".conf") {
-            Fact::Known(paths) => paths,
-            Fact::Absent => continue,
-            Fact::Unreadable(error) => return Fact::Unreadable(error),
-        };
-        for path in paths {
-            let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-            by_name.entry(name).or_insert(path);
+    files::merged(root, &FOLDERS).and_then(|mut paths| {
+        paths.retain(|path| !is_masked(root, path));
+        if !is_systemd(root) {
+            paths.push("etc/sysctl.conf".to_owned());
         }
-    }
-    let mut paths: Vec<String> = by_name.into_values().collect();
-    paths.retain(|path| !is_masked(root, path));
-    if !is_systemd(root) {
-        paths.push("etc/sysctl.conf".to_owned());
-    }
-    files::parse_each(root, paths, parse)
+        files::parse_each(root, paths, parse)
+    })
 }
 
 /// True for a link to /dev/null, which masks a file.

@@ -73,17 +73,6 @@ pub fn read(root: &Root, unit: &str) -> Option<UnitFile> {
     Some(file)
 }
 
-pub fn parse(unit: &str, text: &str, path: &str) -> UnitFile {
-    let instance = unit.split_once('@').map_or("", |(_, rest)| rest);
-    let instance = instance.rsplit_once('.').map_or(instance, |(name, _)| name);
-    let mut file = UnitFile {
-        unit: unit.to_owned(),
-        ..UnitFile::default()
-    };
-    file.add(text, path.trim_start_matches('/'), instance);
-    file
-}
-
 /// Returns the drop-ins of a unit and of its template, in the order in which they are applied, by
 /// name. Of two with one name, the first folder counts.
 fn drop_ins(root: &Root, unit: &str, template: &str) -> Vec<String> {
@@ -120,7 +109,7 @@ pub fn enabled(root: &Root) -> Vec<String> {
 impl UnitFile {
     /// Adds one file. Later settings replace earlier ones, and an empty `ExecStart=` removes all
     /// before it.
-    fn add(&mut self, text: &str, path: &str, instance: &str) {
+    pub fn add(&mut self, text: &str, path: &str, instance: &str) {
         self.files.push(format!("/{path}"));
         for (key, value) in settings_of(text) {
             match key {

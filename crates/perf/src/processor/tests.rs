@@ -178,6 +178,14 @@ fn every_processor_counts_cycles_instructions_and_misses_by_one_name_each() {
     }
 }
 
+#[test]
+fn a_virtual_processor_says_so() {
+    let text = "model name\t: Some CPU @ 2GHz\nflags\t\t: fpu hypervisor sse\n";
+    assert_eq!(is_virtual(text), Some(true));
+    assert_eq!(is_virtual("flags : fpu sse"), Some(false));
+    assert_eq!(is_virtual("Features : fp"), None);
+}
+
 proptest! {
     #[test]
     fn any_text_is_a_processor(text in ".*", family in any::<u32>(), model in any::<u32>()) {

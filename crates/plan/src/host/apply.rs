@@ -1,6 +1,6 @@
 //! Executes the steps of a plan in order, each journaled before it is executed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use crate::{Step, StepAction};
@@ -9,8 +9,8 @@ use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::PageSize;
 
 use super::apply_step::{Change, StepResult, execute, make_folders};
-use super::error::HostError;
-use super::journal::{Applied, Writer, applied, boot, next_id};
+use super::error::{HostError, Obstacle};
+use super::journal::{Applied, Writer, boot, history, next_id};
 use super::outcome::{ApplyOutcome, StepOutcome, StepState, StopReason};
 use super::path_state::{Place, below};
 use super::preview::{self, StepPreview, has_systemd, preview_step, probe, side_effect_of};
@@ -51,8 +51,9 @@ pub fn apply(
     request: &ApplyRequest<'_>,
     options: &ApplyOptions,
 ) -> Result<ApplyOutcome, HostError> {
-    if let Some(id) = twice(request.steps) {
-        return Err(HostError::SameId(id));
+    let mut seen = BTreeSet::new();
+    if let Some(again) = request.steps.iter().find(|step| !seen.insert(&step.id)) {
+        return Err(HostError::SameId(again.id.clone()));
     }
     let (looked, mut obstacles) = preview::inspect(context.root, request.steps);
     obstacles.extend(probe(context.root, &looked));
@@ -60,18 +61,19 @@ pub fn apply(
         return Err(HostError::Refused(obstacles, request.steps.len()));
     }
     let _lock = lock::lock(context.root)?;
-    let history = match applied(context.root) {
-        Fact::Known(all) => all,
-        Fact::Absent => Vec::new(),
-        Fact::Unreadable(error) => return Err(HostError::Journal(error)),
-    };
+    let history = history(context.root)?;
     known(&history, request)?;
     let newest = history.iter().find(|one| !one.undone);
     let changes = looked.iter().any(|l| l.state == StepState::WouldChange);
     let in_force = newest.filter(|one| one.is_whole());
     let is_same = in_force.is_some_and(|one| one.plan.known().is_some_and(|p| p == request.plan));
+    let outcome = ApplyOutcome {
+        systemd: has_systemd(context.root),
+        ..ApplyOutcome::default()
+    };
     if !changes && is_same {
-        return Ok(nothing_to_do(context, &looked));
+        let steps = looked.iter().map(StepOutcome::from_preview).collect();
+        return Ok(ApplyOutcome { steps, ..outcome });
     }
     // This apply continues one that was interrupted. If it changes nothing, it also continues one
     // for the same services, so that both are undone together.
@@ -83,7 +85,6 @@ pub fn apply(
     let secret = looked.iter().any(|l| is_secret(&l.before));
     let mut writer = Writer::create(context.root, context.kernel, header, request.plan, secret)
         .map_err(HostError::State)?;
-    let systemd = has_systemd(context.root);
     let mut run = ApplyRun {
         context,
         options,
@@ -91,10 +92,7 @@ pub fn apply(
         outcome: ApplyOutcome {
             id: Some(id),
             continues,
-            steps: Vec::new(),
-            stopped: None,
-            reverted: None,
-            systemd,
+            ..outcome
         },
     };
     run.steps(request.steps, &looked);
@@ -121,25 +119,8 @@ fn known(history: &[Applied], request: &ApplyRequest<'_>) -> Result<(), HostErro
     }
 }
 
-fn twice(steps: &[Step]) -> Option<String> {
-    let mut seen = std::collections::BTreeSet::new();
-    let again = steps.iter().find(|step| !seen.insert(&step.id));
-    again.map(|step| step.id.clone())
-}
-
 fn is_secret(place: &Place) -> bool {
     matches!(place, Place::File { mode, .. } if mode & 0o004 == 0)
-}
-
-fn nothing_to_do(context: &ChangeContext<'_>, looked: &[StepPreview]) -> ApplyOutcome {
-    ApplyOutcome {
-        id: None,
-        continues: None,
-        steps: looked.iter().map(StepOutcome::from_preview).collect(),
-        stopped: None,
-        reverted: None,
-        systemd: has_systemd(context.root),
-    }
 }
 
 impl RecordedStep {
@@ -285,7 +266,10 @@ impl ApplyRun<'_, '_> {
             preview_step(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| {
                 StepFailure {
                     error: obstacle.to_string(),
-                    errno: obstacle.denied().map(|e| e.errno),
+                    errno: match &obstacle {
+                        Obstacle::Denied(error) => Some(error.errno),
+                        _ => None,
+                    },
                     journal: false,
                 }
             })?;
@@ -395,7 +379,6 @@ fn revert(context: &mut ChangeContext<'_>, id: u32, outcome: &mut ApplyOutcome) 
     let Fact::Known(one) = super::journal::read_one(context.root, id) else {
         return;
     };
-    let one: Applied = one;
     let undone = undo_one(context, &one, &UndoOptions::default(), &mut BTreeMap::new());
     for step in &mut outcome.steps {
         if let Some(back) = undone.steps.iter().find(|s| s.id == step.id) {

@@ -8,7 +8,7 @@ use hugeleaf_sys::{
 
 use super::outcome::StepState;
 use super::path_state::{self, Place, below};
-use super::preview::real_file;
+use super::preview::real_path;
 use super::{ChangeContext, knob, pool};
 
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub fn execute(
     context: &mut ChangeContext<'_>,
     change: Change<'_>,
 ) -> Result<StepResult, SysError> {
-    let path = real_path(context, &change);
+    let path = real_path(context.root, change.path, change.is_block);
     match (change.now, change.target) {
         (_, Place::Pool { pages, .. }) => return make_pool(context, &path, *pages, change),
         (_, Place::Value { value }) => context.kernel.change(HostChange::Write(&path, value))?,
@@ -82,13 +82,6 @@ pub fn execute(
         state,
         attempts: 1,
     })
-}
-
-fn real_path(context: &ChangeContext<'_>, change: &Change<'_>) -> PathBuf {
-    match change.is_block {
-        true => real_file(context.root, change.path),
-        false => below(context.root, change.path),
-    }
 }
 
 fn make_pool(
@@ -170,10 +163,7 @@ pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(),
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => {
-            let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
-            return Err(SysError::new("read", folder.display().to_string(), errno));
-        }
+        Err(e) => return Err(path_state::unreadable(folder, &e)),
     };
     for entry in entries.flatten() {
         if is_draft_of(&entry.file_name(), file) {

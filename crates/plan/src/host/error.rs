@@ -49,15 +49,6 @@ pub enum Obstacle {
     MayNotMount(PathBuf),
 }
 
-impl Obstacle {
-    pub const fn denied(&self) -> Option<&SysError> {
-        match self {
-            Obstacle::Denied(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
 /// A missing precondition. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {

@@ -17,7 +17,7 @@ use super::record::{Begin, Damage, Header, Record, RecordedStep, SCHEMA, line, p
 /// Folder of the journals, below the root of the host.
 pub const JOURNAL: &str = "var/lib/hugeleaf/journal";
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// The header of the journal without its steps; only the number if it is damaged.
     pub head: Header,
@@ -75,6 +75,18 @@ pub fn applied(root: &Root) -> Fact<Vec<Applied>> {
     })
 }
 
+/// Returns the applies in the journal, newest first; none without a journal.
+///
+/// # Errors
+/// [`HostError::Journal`]: the journal cannot be read, or is not trusted.
+pub fn history(root: &Root) -> Result<Vec<Applied>, HostError> {
+    match applied(root) {
+        Fact::Known(all) => Ok(all),
+        Fact::Absent => Ok(Vec::new()),
+        Fact::Unreadable(error) => Err(HostError::Journal(error)),
+    }
+}
+
 fn log_id(name: &str) -> Option<u32> {
     name.strip_suffix(".log")?.parse().ok()
 }
@@ -121,17 +133,10 @@ fn plan_name(id: u32) -> String {
 /// Combines the records of a journal. Pure.
 fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
     let mut one = Applied {
-        head: Header {
-            id,
-            ..Header::default()
-        },
-        is_newer: false,
         plan,
-        steps: Vec::new(),
-        complete: None,
-        undone: false,
-        damage: Vec::new(),
+        ..Applied::default()
     };
+    one.head.id = id;
     for record in records {
         match record {
             Record::Apply(header) => one.head(header),

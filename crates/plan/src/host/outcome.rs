@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::Needs;
 use hugeleaf_sys::Errno;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::path_state::{self, Place};
 use super::shortage::Shortage;
@@ -59,6 +60,7 @@ pub struct StepOutcome {
     pub path: PathBuf,
     pub why: String,
     pub verify: String,
+    #[serde(serialize_with = "as_entries")]
     pub needs: Needs,
     /// State before the step; `None` if it was not read.
     #[serde(serialize_with = "path_state::as_value")]
@@ -72,6 +74,24 @@ pub struct StepOutcome {
     pub note: Option<String>,
     /// For a pool that is short: the missing pages, and the holders of the memory.
     pub shortage: Option<Box<Shortage>>,
+}
+
+/// Serializes as `restart[]`, `reboot` and `first`, or `login`.
+fn as_entries<S: Serializer>(needs: &Needs, to: S) -> Result<S::Ok, S::Error> {
+    if *needs == Needs::Nothing {
+        return to.serialize_none();
+    }
+    let mut map = to.serialize_map(None)?;
+    match needs {
+        Needs::Nothing => {}
+        Needs::Restart(services) => map.serialize_entry("restart", services)?,
+        Needs::Reboot { first } => {
+            map.serialize_entry("reboot", &true)?;
+            map.serialize_entry("first", first)?;
+        }
+        Needs::Login => map.serialize_entry("login", &true)?,
+    }
+    map.end()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,7 +111,7 @@ pub enum StopReason {
     Short,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ApplyOutcome {
     /// The number for `undo`; `None` if nothing had to be changed.
     pub id: Option<u32>,

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_host::Root;
+use hugeleaf_host::{MountLine, Root, unescape};
 use hugeleaf_sys::{
-    Errno, FileKind, FileMeta, SysError, effective_gid, effective_uid, metadata_at,
+    Errno, FileKind, FileMeta, SysError, effective_gid, effective_uid, errno_of, metadata_at,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -187,9 +187,8 @@ pub fn below(root: &Root, path: &Path) -> PathBuf {
     root.path(path.strip_prefix("/").unwrap_or(path))
 }
 
-fn unreadable(path: &Path, e: &std::io::Error) -> SysError {
-    let errno = Errno::from_io_error(e).unwrap_or(Errno::IO);
-    SysError::new("read", path.display().to_string(), errno)
+pub fn unreadable(path: &Path, e: &std::io::Error) -> SysError {
+    SysError::new("read", path.display().to_string(), errno_of(e))
 }
 
 pub fn read_file(path: &Path) -> Result<Place, SysError> {
@@ -249,17 +248,20 @@ pub fn read_mount(root: &Root, path: &Path) -> Place {
     let real = below(root, path);
     let real = std::fs::canonicalize(&real).unwrap_or(real);
     let text = table.ok().flatten().unwrap_or_default();
-    let topmost = text.lines().filter_map(knob::parse_mount).rfind(|mount| {
-        let at = Path::new(&mount.at);
+    let topmost = text.lines().filter_map(MountLine::parse).rfind(|mount| {
+        let at = unescape(mount.at);
+        let at = Path::new(&at);
         // A captured host has the paths of its own mounts.
         at == if root.is_live() { path } else { &real } || at == real
     });
     match topmost {
         None => Place::NoMount,
-        Some(mount) if mount.kind == "hugetlbfs" => Place::Mount {
-            options: mount.options,
+        Some(mount) if mount.file_system == "hugetlbfs" => Place::Mount {
+            options: format!("{},{}", mount.options, mount.file_system_options),
         },
-        Some(mount) => Place::OtherMount { kind: mount.kind },
+        Some(mount) => Place::OtherMount {
+            kind: mount.file_system.to_owned(),
+        },
     }
 }
 

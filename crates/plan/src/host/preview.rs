@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::allowlist::is_plain;
 use crate::{Step, StepAction, hidden_by_mount};
 use hugeleaf_host::Root;
 use hugeleaf_sys::{
-    PathError, SysError, check_trusted, effective_gid, effective_uid, probe_folder, probe_write,
+    PathError, check_trusted, effective_gid, effective_uid, probe_folder, probe_write,
 };
 
 use super::error::Obstacle;
@@ -55,11 +56,7 @@ pub fn preview_step(
     files: &BTreeMap<PathBuf, Place>,
 ) -> Result<StepPreview, Obstacle> {
     let rooted = step.path.strip_prefix("/").ok();
-    let plain = |path: &Path| {
-        let mut parts = path.components();
-        parts.all(|part| matches!(part, std::path::Component::Normal(_)))
-    };
-    if !rooted.is_some_and(|path| plain(path) && path.components().next().is_some()) {
+    if !step.path.is_absolute() || !is_plain(&step.path) || step.path.parent().is_none() {
         return Err(Obstacle::BadPath(step.path.clone()));
     }
     // A knob is written in place, which could leave half of a regular file.
@@ -74,7 +71,7 @@ pub fn preview_step(
         StepAction::Pool { pages, .. } => pool_places(root, &step.path, pages.get())?,
         StepAction::File { text, mode } => file_places(root, &step.path, known, text, *mode)?,
         StepAction::Block { text } => block_places(root, step, known, text)?,
-        StepAction::Folder { mode, owner } => folder_places(root, &step.path, *mode, *owner)?,
+        StepAction::Folder { mode } => folder_places(root, &step.path, *mode)?,
         StepAction::Mount { options } => mount_places(root, &step.path, options)?,
     };
     let state = match &before {
@@ -115,12 +112,8 @@ fn is_of_systemd(path: &Path) -> bool {
     path.starts_with("/etc/systemd")
 }
 
-fn denied(error: SysError) -> Obstacle {
-    Obstacle::Denied(error)
-}
-
 fn knob_places(root: &Root, path: &Path, value: &str) -> Result<(Place, Place), Obstacle> {
-    let text = path_state::read_knob(&below(root, path)).map_err(denied)?;
+    let text = path_state::read_knob(&below(root, path)).map_err(Obstacle::Denied)?;
     let text = text.ok_or_else(|| Obstacle::Missing(path.to_owned()))?;
     let choices = knob::choices(&text);
     if !choices.is_empty() && !choices.contains(&value) {
@@ -137,7 +130,7 @@ fn knob_places(root: &Root, path: &Path, value: &str) -> Result<(Place, Place), 
 }
 
 fn pool_places(root: &Root, path: &Path, pages: u64) -> Result<(Place, Place), Obstacle> {
-    let before = path_state::read_pool(&below(root, path)).map_err(denied)?;
+    let before = path_state::read_pool(&below(root, path)).map_err(Obstacle::Denied)?;
     let before = before.ok_or_else(|| Obstacle::Missing(path.to_owned()))?;
     Ok((before, Place::Pool { pages, surplus: 0 }))
 }
@@ -154,7 +147,7 @@ fn file_places(
     }
     let before = match known {
         Some(place) => place.clone(),
-        None => path_state::read_file(&below(root, path)).map_err(denied)?,
+        None => path_state::read_file(&below(root, path)).map_err(Obstacle::Denied)?,
     };
     let meta = match &before {
         Place::Absent => fresh(mode),
@@ -176,7 +169,9 @@ fn block_places(
 ) -> Result<(Place, Place), Obstacle> {
     let before = match known {
         Some(place) => place.clone(),
-        None => path_state::read_file(&real_file(root, &step.path)).map_err(denied)?,
+        None => {
+            path_state::read_file(&real_path(root, &step.path, true)).map_err(Obstacle::Denied)?
+        }
     };
     let (content, meta) = match (before.as_file(), &before) {
         (Some((content, meta)), _) => (content.0.clone(), meta),
@@ -191,11 +186,14 @@ fn block_places(
     Ok((before, wanted))
 }
 
-/// Returns the file that a block goes into. Links are followed, because a rename would replace the
-/// link.
-pub fn real_file(root: &Root, path: &Path) -> PathBuf {
+/// Returns the real path of a step. Links to the file of a block are followed, because a rename would
+/// replace the link.
+pub fn real_path(root: &Root, path: &Path, is_block: bool) -> PathBuf {
     let path = below(root, path);
-    std::fs::canonicalize(&path).unwrap_or(path)
+    match is_block {
+        true => std::fs::canonicalize(&path).unwrap_or(path),
+        false => path,
+    }
 }
 
 fn in_the_way(path: &Path, found: &Place) -> Obstacle {
@@ -210,17 +208,12 @@ fn in_the_way(path: &Path, found: &Place) -> Obstacle {
     }
 }
 
-fn folder_places(
-    root: &Root,
-    path: &Path,
-    mode: u32,
-    owner: Option<(u32, u32)>,
-) -> Result<(Place, Place), Obstacle> {
-    let before = path_state::read_file(&below(root, path)).map_err(denied)?;
+fn folder_places(root: &Root, path: &Path, mode: u32) -> Result<(Place, Place), Obstacle> {
+    let before = path_state::read_file(&below(root, path)).map_err(Obstacle::Denied)?;
     if !matches!(before, Place::Absent | Place::Folder { .. }) {
         return Err(in_the_way(path, &before));
     }
-    let (uid, gid) = owner.unwrap_or((effective_uid(), effective_gid()));
+    let (uid, gid) = (effective_uid(), effective_gid());
     Ok((before, Place::Folder { mode, uid, gid }))
 }
 
@@ -284,20 +277,18 @@ pub fn probe(root: &Root, looked: &[StepPreview]) -> Vec<Obstacle> {
 }
 
 fn probe_one(root: &Root, looked: &StepPreview) -> Result<(), Obstacle> {
-    let path = match looked.step.what {
-        StepAction::Block { .. } => real_file(root, &looked.step.path),
-        _ => below(root, &looked.step.path),
-    };
+    let is_block = matches!(looked.step.what, StepAction::Block { .. });
+    let path = real_path(root, &looked.step.path, is_block);
     match (&looked.step.what, &looked.before) {
         (StepAction::Knob { .. } | StepAction::Pool { .. }, _) => {
-            probe_write(&path).map_err(denied)
+            probe_write(&path).map_err(Obstacle::Denied)
         }
         (StepAction::Mount { .. }, _) if !may_mount(root) => {
             Err(Obstacle::MayNotMount(looked.step.path.clone()))
         }
         (StepAction::Mount { .. }, _) => Ok(()),
         (_, Place::File { .. }) if path.exists() => {
-            probe_write(&path).map_err(denied)?;
+            probe_write(&path).map_err(Obstacle::Denied)?;
             check_trusted(&path).map_err(others)?;
             probe_above(&path)
         }
@@ -308,14 +299,14 @@ fn probe_one(root: &Root, looked: &StepPreview) -> Result<(), Obstacle> {
 fn probe_above(path: &Path) -> Result<(), Obstacle> {
     let above = path.ancestors().skip(1).find(|at| at.exists());
     above.map_or(Ok(()), |folder| {
-        probe_folder(folder).map_err(denied)?;
+        probe_folder(folder).map_err(Obstacle::Denied)?;
         check_trusted(folder).map_err(others)
     })
 }
 
 fn others(error: PathError) -> Obstacle {
     match error {
-        PathError::Call(error) => denied(error),
+        PathError::Call(error) => Obstacle::Denied(error),
         other => Obstacle::Others(other),
     }
 }

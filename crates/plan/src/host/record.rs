@@ -78,20 +78,9 @@ pub struct RecordedStep {
     pub path: PathBuf,
     pub why: String,
     pub verify: String,
-    #[serde(with = "NeedsInJournal")]
     pub needs: Needs,
     /// The state; `already` and `not-applicable` steps are never begun.
     pub state: StepState,
-}
-
-/// Form of [`Needs`] in the journal.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Needs", rename_all = "snake_case")]
-enum NeedsInJournal {
-    Nothing,
-    Restart(Vec<String>),
-    Reboot { first: String },
-    Login,
 }
 
 /// A step about to be executed, with all that its undo needs.
@@ -115,27 +104,15 @@ pub struct Begin {
 pub enum Damage {
     /// The last line was cut off by a crash during its write.
     #[error("line {line} was cut off and is ignored")]
-    CutOff {
-        /// Line number, from 1.
-        line: usize,
-    },
+    CutOff { line: usize },
     /// A line differs from the one that was written.
     #[error("line {line} is damaged and is ignored")]
-    Damaged {
-        /// Line number, from 1.
-        line: usize,
-    },
+    Damaged { line: usize },
     /// A line is intact, but of a kind that only a newer program knows.
     #[error("line {line} was written by a newer hugeleaf and is ignored")]
-    Unknown {
-        /// Line number, from 1.
-        line: usize,
-    },
+    Unknown { line: usize },
     #[error("lines are missing before line {line}")]
-    Missing {
-        /// Line number, from 1.
-        line: usize,
-    },
+    Missing { line: usize },
 }
 
 /// Formats a record as a line; `number` counts the records of a journal from 1.

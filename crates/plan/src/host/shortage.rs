@@ -98,15 +98,11 @@ fn without_prefix(text: &str) -> String {
 }
 
 fn field(text: &Fact<String>, name: &str) -> Fact<Bytes> {
-    let value = |text: &str| match meminfo::parse(text).get(name) {
-        Some(Ok(bytes)) => Some(*bytes),
-        _ => None,
-    };
-    match text {
-        Fact::Known(text) => value(text).into(),
-        Fact::Absent => Fact::Absent,
-        Fact::Unreadable(error) => Fact::Unreadable(error.clone()),
-    }
+    text.clone()
+        .and_then(|text| match meminfo::parse(&text).get(name) {
+            Some(Ok(bytes)) => Fact::Known(*bytes),
+            _ => Fact::Absent,
+        })
 }
 
 fn less(whole: Fact<Bytes>, part: &Fact<Bytes>) -> Fact<Bytes> {
@@ -142,15 +138,8 @@ fn unmovable_blocks(text: &str, node: u32) -> Option<u64> {
 
 /// Returns the pool's node from the path of its file; 0 on a kernel without nodes.
 pub fn node_of(path: &Path) -> u32 {
-    path.components()
-        .filter_map(|part| {
-            part.as_os_str()
-                .to_str()?
-                .strip_prefix("node")?
-                .parse()
-                .ok()
-        })
-        .next()
+    path.iter()
+        .find_map(|part| part.to_str()?.strip_prefix("node")?.parse().ok())
         .unwrap_or(0)
 }
 

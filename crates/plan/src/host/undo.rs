@@ -5,11 +5,11 @@
 //! left alone unless the user insists. So a repeated undo, even after a crash, does no harm.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use hugeleaf_host::size_folder;
 use hugeleaf_host::system::read_start_facts;
-use hugeleaf_host::{Fact, size_folder};
 use hugeleaf_sys::{Errno, HostChange, SysError};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::reservation::may_grow_again;
@@ -17,10 +17,10 @@ use hugeleaf_verdict::reservation::may_grow_again;
 use super::apply_step::{Change, execute, read_again, remove_above, remove_drafts};
 use super::error::HostError;
 use super::file_block;
-use super::journal::{Applied, AppliedStep, Writer, applied, boot};
+use super::journal::{Applied, AppliedStep, Writer, boot, history};
 use super::outcome::{StepOutcome, StepState, UndoOutcome};
-use super::path_state::{Content, Place, below};
-use super::preview::{SIDE_EFFECTS, has_systemd, real_file, side_effect_of};
+use super::path_state::{Content, Place};
+use super::preview::{SIDE_EFFECTS, has_systemd, real_path, side_effect_of};
 use super::record::{Begin, Record};
 use super::{ChangeContext, lock};
 
@@ -58,11 +58,7 @@ pub fn undo(
         true => None,
         false => Some(lock::lock(context.root)?),
     };
-    let all = match applied(context.root) {
-        Fact::Known(all) => all,
-        Fact::Absent => Vec::new(),
-        Fact::Unreadable(error) => return Err(HostError::Journal(error)),
-    };
+    let all = history(context.root)?;
     let chosen = choose(&all, which)?;
     if let Some(newer) = chosen.iter().find(|one| one.is_newer) {
         return Err(newer.refuse_newer());
@@ -196,7 +192,11 @@ impl<'s> UndoRun<'_, '_, 's> {
     }
 
     fn step(&mut self, step: &'s AppliedStep) {
-        let mut result = outcome_of(step);
+        let mut result = StepOutcome {
+            wanted: step.begun.as_ref().map(|begun| begun.before.clone()),
+            state: StepState::NotReached,
+            ..StepOutcome::listed(step.listed.clone())
+        };
         // A step must wait for a later one at the same place that could not be undone, e.g. the
         // block written to the file before, or the folder below a mount.
         let waits = self.blocked.contains(&&*step.listed.path);
@@ -238,14 +238,6 @@ impl<'s> UndoRun<'_, '_, 's> {
 
 const fn is_open(step: &StepOutcome) -> bool {
     matches!(step.state, StepState::Failed | StepState::Busy)
-}
-
-fn outcome_of(step: &AppliedStep) -> StepOutcome {
-    StepOutcome {
-        wanted: step.begun.as_ref().map(|begun| begun.before.clone()),
-        state: StepState::NotReached,
-        ..StepOutcome::listed(step.listed.clone())
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -308,16 +300,9 @@ fn is_block(step: &AppliedStep) -> bool {
     step.listed.what == "block"
 }
 
-fn real_path(context: &ChangeContext<'_>, step: &AppliedStep) -> PathBuf {
-    match is_block(step) {
-        true => real_file(context.root, &step.listed.path),
-        false => below(context.root, &step.listed.path),
-    }
-}
-
 fn read_now(context: &ChangeContext<'_>, step: &AppliedStep) -> Result<Place, SysError> {
     let like = step.begun.as_ref().map_or(&Place::Absent, |b| &b.before);
-    let real = real_path(context, step);
+    let real = real_path(context.root, &step.listed.path, is_block(step));
     read_again(context, &step.listed.path, like, &real)
 }
 
@@ -385,7 +370,8 @@ fn try_undo_step(
     };
     result.before = Some(now.clone());
     if left.is_none() && matches!(step.listed.what.as_str(), "file" | "block") {
-        remove_drafts(context, &real_path(context, step))?;
+        let path = real_path(context.root, &step.listed.path, is_block(step));
+        remove_drafts(context, &path)?;
     }
     let decision = decide(&now, step, rules);
     match (&decision, &mut left) {

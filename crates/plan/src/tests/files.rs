@@ -13,7 +13,7 @@ fn show(step: &Step) -> String {
         }
         StepAction::File { text, mode } => format!("file {mode:04o}\n{text}"),
         StepAction::Block { text } => format!("block\n{text}"),
-        StepAction::Folder { mode, owner } => format!("folder {mode:04o} {owner:?}\n"),
+        StepAction::Folder { mode } => format!("folder {mode:04o}\n"),
         StepAction::Mount { options } => format!("mount {options}\n"),
     };
     format!(

@@ -73,13 +73,9 @@ fn pairs<'a>(facts: &VerifyFacts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ServicePlan>) {
 /// True as a last resort for a service that was planned before it had a unit, and so under another name. Their
 /// configurations must not differ.
 fn is_same_kind(service: &Service, planned: &ServicePlan) -> bool {
-    let differs = |a: Option<&std::path::PathBuf>, b: Option<&std::path::PathBuf>| matches!((a, b), (Some(a), Some(b)) if a != b);
-    service.kind == planned.kind
-        && can_be_found(planned.kind)
-        && !differs(
-            service.configured_by.as_ref(),
-            planned.configured_by.as_ref(),
-        )
+    let files = (&service.configured_by, &planned.configured_by);
+    let differ = matches!(files, (Some(a), Some(b)) if a != b);
+    service.kind == planned.kind && can_be_found(planned.kind) && !differ
 }
 
 /// Returns the row of a planned service that was not found.
@@ -252,7 +248,8 @@ pub(super) fn short(
             findings.extend(rights::cgroup(facts, service, &checked.row));
             continue;
         }
-        let rights = rights::first_obstacle(facts, service, &checked.row);
+        let rights = rights::cgroup(facts, service, &checked.row)
+            .or_else(|| rights::segments(facts, service, &checked.row));
         let available = pool_of(pools, page).map_or(Pages(0), PoolRow::available);
         let finding = match rights {
             Some(finding) => finding,

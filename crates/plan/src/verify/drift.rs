@@ -362,8 +362,9 @@ pub(super) fn kernel_log(facts: &VerifyFacts<'_>) -> Vec<Finding> {
         _ => true,
     };
     let recent = facts.host.kernel_log.entries().iter().filter(is_recent);
-    let (obsolete, short): (Vec<&String>, Vec<&String>) =
-        recent.partition(|line| is_obsolete(line));
+    // A program got its segments by a deprecated permission.
+    let is_obsolete = |line: &&String| line.contains("Using mlock ulimits for SHM_HUGETLB");
+    let (obsolete, short): (Vec<&String>, Vec<&String>) = recent.partition(is_obsolete);
     let finding = |lines: &[&String], severity, what: &str| {
         let last = lines.last()?;
         let count = match lines.len() {
@@ -384,11 +385,6 @@ pub(super) fn kernel_log(facts: &VerifyFacts<'_>) -> Vec<Finding> {
         finding(&obsolete, Severity::Note, of_obsolete),
     ];
     found.into_iter().flatten().collect()
-}
-
-/// True if a program got its segments by a deprecated permission.
-fn is_obsolete(line: &str) -> bool {
-    line.contains("Using mlock ulimits for SHM_HUGETLB")
 }
 
 /// Returns the time of a log line in whole seconds since boot: `[86211.100211] …`.

@@ -9,15 +9,6 @@ use super::{PLAN, ServiceRow, VerifyFacts};
 use hugeleaf_verdict::advice::{Change, Scope, Setting, of_container};
 use hugeleaf_verdict::findings::{Finding, ScreenCommand, shell_word};
 
-/// Returns the first obstacle between a service and its requested pages.
-pub(super) fn first_obstacle(
-    facts: &VerifyFacts<'_>,
-    service: &Service,
-    row: &ServiceRow,
-) -> Option<Finding> {
-    cgroup(facts, service, row).or_else(|| segments(facts, service, row))
-}
-
 /// Finds a limit of its cgroup or a parent that is below the request.
 pub(super) fn cgroup(
     facts: &VerifyFacts<'_>,
@@ -80,7 +71,11 @@ fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(HugetlbAccounting, Byt
 /// Finds a missing permission for SysV hugetlb segments. They need CAP_IPC_LOCK or the group
 /// `vm.hugetlb_shm_group`. A sufficient memlock limit works too, but is deprecated (mm/hugetlb,
 /// fs/hugetlbfs: can_do_hugetlb_shm, user_shm_lock).
-fn segments(facts: &VerifyFacts<'_>, service: &Service, row: &ServiceRow) -> Option<Finding> {
+pub(super) fn segments(
+    facts: &VerifyFacts<'_>,
+    service: &Service,
+    row: &ServiceRow,
+) -> Option<Finding> {
     if service.kind != ServiceKind::SysV {
         return None;
     }

@@ -151,11 +151,7 @@ pub fn block(id: &str, path: &str, text: &str) -> Step {
 }
 
 pub fn folder(id: &str, path: &str) -> Step {
-    let what = StepAction::Folder {
-        mode: 0o755,
-        owner: None,
-    };
-    step(id, path, what)
+    step(id, path, StepAction::Folder { mode: 0o755 })
 }
 
 /// Returns one step of every kind that plain files can represent: two blocks in one file, files in

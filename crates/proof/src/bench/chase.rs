@@ -38,8 +38,6 @@ pub struct ChaseSettings {
     pub time: Duration,
     pub rounds: usize,
     pub seed: u64,
-    /// Maximum memory to hold at a time, hugetlb pools excluded.
-    pub most: Bytes,
     pub line: Bytes,
 }
 
@@ -61,17 +59,17 @@ pub fn measure(
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
-    if let Some(large) = settings.sizes.iter().find(|size| **size > settings.most) {
+    if let Some(large) = settings.sizes.iter().find(|size| **size > machine.most) {
         return Err(BenchError::TooLarge {
             what: "a working set".to_owned(),
             asked: *large,
-            most: settings.most,
+            most: machine.most,
         });
     }
     let (line, sample) = (settings.line.get(), sample_time(settings));
     let used = json!({
         "rounds": settings.rounds, "for_seconds": settings.time.as_secs_f64(),
-        "sample_seconds": sample.as_secs_f64(), "line_bytes": line, "most_bytes": settings.most,
+        "sample_seconds": sample.as_secs_f64(), "line_bytes": line, "most_bytes": machine.most,
     });
     let mut run = Measuring::new("chase", (settings.seed, used), machine, progress);
     let about = &mut run.results.experiment;
@@ -121,7 +119,7 @@ fn working_set(
 ) -> Result<(), BenchError> {
     run.taking(size);
     let machine = run.machine;
-    let together = fits_together(settings, size);
+    let together = fits_together(settings, size, machine.most);
     let mut open = Vec::new();
     for arm in settings.arms.iter().copied() {
         run.go_on()?;
@@ -151,11 +149,11 @@ fn working_set(
 }
 
 /// True if memory of all arms may be held at a time; pools do not count.
-fn fits_together(settings: &ChaseSettings, size: Bytes) -> bool {
+fn fits_together(settings: &ChaseSettings, size: Bytes, most: Bytes) -> bool {
     let ordinary = settings.arms.iter();
     let ordinary = ordinary.filter(|arm| arm.kind != PageKind::Hugetlb);
     let needed: Bytes = ordinary.filter_map(|arm| arm.whole(size)).sum();
-    needed <= settings.most
+    needed <= most
 }
 
 /// Allocates an arm's memory and lays a path through it; `None` if it is unavailable, which is

@@ -12,7 +12,7 @@ use super::Machine;
 pub fn page_mismatch(held: &[PageUsage], arm: PageArm, all: Bytes) -> Option<String> {
     let is_right = |held: &&PageUsage| (held.size, held.kind) == (arm.size, arm.kind);
     let right: Bytes = held.iter().filter(is_right).map(|h| h.bytes).sum();
-    let missing = all.saturating_sub(right);
+    let missing = all - right;
     (!missing.is_zero()).then(|| format!("{missing} of {all} were not on {arm}"))
 }
 
@@ -29,8 +29,6 @@ pub fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<PageUsag
         .map_err(|e| format!("cannot be distinguished from base pages: {e} (readable by root)"))?;
     let held = process.segments.iter().flat_map(|s| &s.by_page_size);
     let mut table = Vec::new();
-    for h in held {
-        PageUsage::add(&mut table, h.size, h.kind, h.bytes);
-    }
+    PageUsage::add_all(&mut table, held);
     Ok(table)
 }

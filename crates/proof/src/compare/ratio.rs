@@ -8,7 +8,7 @@ use crate::stats::{
     rank_sum_interval, signed_rank_interval,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RowRatio {
     /// `None` if both are 0.
     pub ratio: Option<f64>,
@@ -27,11 +27,7 @@ pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<RowRatio, NotCompared>
     let is_zero = |row: &Row| row.samples.iter().all(|sample| sample.value == 0.0);
     let may_be_zero = !quantity.main || quantity.kind == QuantityKind::Counted;
     if may_be_zero && is_zero(a) && is_zero(b) && !a.samples.is_empty() && !b.samples.is_empty() {
-        return Ok(RowRatio {
-            ratio: None,
-            effect: None,
-            interval: None,
-        });
+        return Ok(RowRatio::default());
     }
     let few = |what: String| NotCompared(format!("too few samples for an interval: {what}"));
     let interval = match (quantity.kind, pairing) {

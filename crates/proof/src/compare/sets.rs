@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{Compared, ComparedRow, Side, files};
 use crate::rows::{Parameter, QuantityKind, Results, places};
@@ -25,7 +25,7 @@ pub struct SetRow {
     pub unit: String,
     pub a: Option<f64>,
     pub b: Option<f64>,
-    #[serde(serialize_with = "at")]
+    #[serde(serialize_with = "places::serialize")]
     pub at: Vec<Parameter>,
     /// Gain of B in percent; for times, the reduction. `None` if unknown.
     pub better_percent: Option<f64>,
@@ -33,10 +33,6 @@ pub struct SetRow {
     pub low_percent: Option<f64>,
     pub high_percent: Option<f64>,
     pub verdict: Option<Verdict>,
-}
-
-fn at<S: Serializer>(at: &[Parameter], to: S) -> Result<S::Ok, S::Error> {
-    places::serialize(at, to)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -254,7 +250,7 @@ pub struct SetHistory {
 pub struct HistoryRow {
     pub workload: String,
     pub arm: Option<String>,
-    #[serde(serialize_with = "at")]
+    #[serde(serialize_with = "places::serialize")]
     pub at: Vec<Parameter>,
     /// The comparison with the first set for each other set in order; `None` without such a result.
     pub points: Vec<Option<SetRow>>,

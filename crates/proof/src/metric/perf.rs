@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hugeleaf_host::Root;
 use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
 use hugeleaf_perf::{
-    CountedSince, CountedWork, CounterError, CounterGroup, CounterKind, GroupCount, counts_misses,
+    CountedSince, CountedWork, CounterGroup, CounterKind, GroupCount, counts_misses,
 };
 use hugeleaf_sys::{Deadline, Errno, Kernel, Pid, SysError};
 
@@ -119,8 +119,8 @@ impl Threads {
                     self.open.insert(*thread, (group, GroupCount::default()));
                 }
                 // The thread ended between the listing and the call.
-                Err(e) if e.error.errno == Errno::SRCH => {}
-                Err(CounterError { error, .. }) => return Err(refused(self.name, &error)),
+                Err(e) if e.errno == Errno::SRCH => {}
+                Err(error) => return Err(refused(self.name, &error)),
             }
         }
         Ok(())
@@ -214,16 +214,9 @@ fn refused(metric: &str, e: &SysError) -> MetricError {
 
 /// Returns the threads of a process of this host: captured processes have no hardware counters.
 fn threads_of(pid: Pid) -> Vec<Pid> {
-    Root::live()
-        .list(format!("proc/{pid}/task"))
-        .known()
-        .map(|names| {
-            names
-                .iter()
-                .filter_map(|n| n.parse().ok().map(Pid))
-                .collect()
-        })
-        .unwrap_or_default()
+    let names = Root::live().list(format!("proc/{pid}/task"));
+    let names = names.known().into_iter().flatten();
+    names.filter_map(|n| n.parse().ok().map(Pid)).collect()
 }
 
 /// Returns the CPU of this host, the only one with usable counters.
@@ -255,14 +248,9 @@ fn first_that_counts(
             )),
         }
     }
-    Err(MetricError::NoCounter {
-        metric: name.to_owned(),
-        reason: said.join("; "),
-        next: refusal.map_or_else(
-            || RAW_EVENT.to_owned(),
-            |error| refused(name, &error).next(),
-        ),
-    })
+    let next = refusal.map(|error| refused(name, &error).next());
+    let next = next.as_deref().unwrap_or(RAW_EVENT);
+    Err(no_counter(name, &said.join("; "), next))
 }
 
 /// Opens `cpi`: cycles per instruction.

@@ -83,16 +83,8 @@ fn sample(line: &str) -> Option<MetricSample> {
     Some(MetricSample {
         name: name.to_owned(),
         labels,
-        value: number(value)?,
+        value: value.parse().ok()?,
     })
-}
-
-fn number(text: &str) -> Option<f64> {
-    match text {
-        "+Inf" | "Inf" => Some(f64::INFINITY),
-        "-Inf" => Some(f64::NEG_INFINITY),
-        _ => text.parse().ok(),
-    }
 }
 
 /// Parses labels including the closing brace, and returns the rest.
@@ -300,7 +292,7 @@ fn buckets(samples: &[&MetricSample]) -> Option<Vec<(f64, f64)>> {
     let mut counts: Vec<(f64, f64)> = Vec::new();
     for s in samples {
         let le = s.labels.iter().find(|(n, _)| n == "le")?;
-        let bound = number(&le.1).filter(|b| !b.is_nan())?;
+        let bound = le.1.parse().ok().filter(|b: &f64| !b.is_nan())?;
         match counts.iter_mut().find(|(b, _)| *b == bound) {
             Some((_, count)) => *count += s.value,
             None => counts.push((bound, s.value)),

@@ -113,7 +113,7 @@ pub enum MetricError {
 }
 
 impl MetricError {
-    pub(super) fn unreachable(
+    pub(crate) fn unreachable(
         metric: &str,
         reason: impl Into<String>,
         next: impl Into<String>,

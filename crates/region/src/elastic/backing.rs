@@ -89,22 +89,13 @@ impl From<SysError> for BackingError {
     }
 }
 
-/// Mapping of a granule in this process: the store plus one in the high half, the stamp for which
-/// its pages are known to be mapped in the low half. Store 0 is the initial state of the range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Local(u64);
-
-const UNKNOWN: u64 = u8::MAX as u64;
-
-impl Local {
-    const fn new(store: Option<usize>, stamp: u32) -> Local {
-        let store = match store {
-            Some(store) => store as u64 + 1,
-            None => UNKNOWN,
-        };
-        Local(store << 32 | stamp as u64)
-    }
+/// Returns the mapping of a granule in this process: the store plus one in the high half, the stamp
+/// for which its pages are known to be mapped in the low half. 0 is the initial state of the range.
+const fn mapping_of(store: usize, stamp: u32) -> u64 {
+    (store as u64 + 1) << 32 | stamp as u64
 }
+
+const UNKNOWN: u64 = (u8::MAX as u64) << 32;
 
 #[derive(Debug)]
 pub(crate) struct Backing {
@@ -118,8 +109,8 @@ pub(crate) struct Backing {
     changing: Mutex<()>,
     kept_from_children: bool,
     /// Page size that collapse produces and the page map reports.
-    huge: Option<PageSize>,
-    base: PageSize,
+    pub(crate) huge: Option<PageSize>,
+    pub(crate) base: PageSize,
 }
 
 pub(crate) struct BackingPlan<'a> {
@@ -194,9 +185,8 @@ impl Backing {
             BackingStore::Anonymous => {
                 // Reports a missing node now instead of at the first take.
                 self.space.bind(self.space.range(), &self.nodes)?;
-                let begun = Local::new(None, 0);
                 for local in &self.local {
-                    local.store(begun.0, Ordering::Relaxed);
+                    local.store(UNKNOWN, Ordering::Relaxed);
                 }
             }
         }
@@ -230,13 +220,13 @@ impl Backing {
         let wanted = self.step(step)?;
         let store = self.store_of[step];
         let part = self.part(run);
-        let note = |local: Local| {
+        let note = |mapping: u64| {
             for index in run.indices() {
-                self.local[index as usize].store(local.0, Ordering::Release);
+                self.local[index as usize].store(mapping, Ordering::Release);
             }
         };
         // The mapping is unknown until the calls have succeeded.
-        note(Local::new(None, 0));
+        note(UNKNOWN);
         match &self.stores[store] {
             BackingStore::File(file) => {
                 let offset = self.offset(run.first);
@@ -249,7 +239,7 @@ impl Backing {
         }
         self.space.bind(part, &self.nodes)?;
         thp::advise(&self.space, part, wanted)?;
-        note(Local::new(Some(store), 0));
+        note(mapping_of(store, 0));
         Ok(())
     }
 
@@ -282,7 +272,7 @@ impl Backing {
         self.map_where_needed(run, step)?;
         if matches!(self.stores[self.store_of[step]], BackingStore::File(_)) {
             // Populates page tables only, so that no access finds the pool short.
-            self.populate(self.part(run))?;
+            populate(&self.space, self.part(run))?;
         }
         self.note_ready(index, entry);
         Ok(())
@@ -291,15 +281,15 @@ impl Backing {
     pub(crate) fn is_ready(&self, index: u32, entry: GranuleEntry) -> bool {
         let store = self.store_of.get(usize::from(entry.step)).copied();
         store.is_some_and(|store| {
-            let local = Local::new(Some(store), entry.stamp);
-            self.local[index as usize].load(Ordering::Acquire) == local.0
+            let mapping = mapping_of(store, entry.stamp);
+            self.local[index as usize].load(Ordering::Acquire) == mapping
         })
     }
 
     pub(crate) fn note_ready(&self, index: u32, entry: GranuleEntry) {
         if let Some(store) = self.store_of.get(usize::from(entry.step)) {
-            let local = Local::new(Some(*store), entry.stamp);
-            self.local[index as usize].store(local.0, Ordering::Release);
+            let mapping = mapping_of(*store, entry.stamp);
+            self.local[index as usize].store(mapping, Ordering::Release);
         }
     }
 
@@ -383,7 +373,7 @@ impl Backing {
     /// Populates granules in order, up to the first that is unavailable.
     fn fill_prefix(&self, run: GranuleRun) -> Result<(), BackingError> {
         for chunk in self.chunks(run) {
-            let Err(error) = self.populate(self.part(chunk)) else {
+            let Err(error) = populate(&self.space, self.part(chunk)) else {
                 continue;
             };
             if !is_short(&error) {
@@ -391,7 +381,7 @@ impl Backing {
             }
             // Finds the granule that failed. Those before it have their pages and cost little.
             for index in chunk.indices() {
-                match self.populate(self.part(GranuleRun::single(index))) {
+                match populate(&self.space, self.part(GranuleRun::single(index))) {
                     Ok(()) => {}
                     Err(e) if is_short(&e) => return Err(BackingError::Short(index)),
                     Err(e) => return Err(e.into()),
@@ -416,10 +406,6 @@ impl Backing {
         })
     }
 
-    fn populate(&self, part: Range) -> Result<(), SysError> {
-        populate(&self.space, part)
-    }
-
     fn fill_ordinary(
         &self,
         step: usize,
@@ -435,8 +421,8 @@ impl Backing {
             if kind.kind == PageKind::Thp && self.is_file(step) {
                 self.collapse_holes(part, kind.size)?;
             }
-            self.populate(part)?;
-            left = left.saturating_sub(length(chunk));
+            populate(&self.space, part)?;
+            left = left - length(chunk);
         }
         let (large, small) = match kind.kind {
             PageKind::Thp => self.collapse(run, kind)?,
@@ -470,7 +456,7 @@ impl Backing {
         }
         for block in part.chunks(size) {
             let first = Range::new(block.start(), block.start() + self.base.bytes().get());
-            self.populate(first.unwrap_or(block))?;
+            populate(&self.space, first.unwrap_or(block))?;
         }
         let _ = self.space.advise(part, Advice::Collapse);
         Ok(())
@@ -560,12 +546,7 @@ impl Backing {
         let steps = (0..self.store_of.len()).filter(|s| self.store_of[*s] == store);
         let counted: u64 = steps.map(counted).sum();
         let counted = Bytes(counted.saturating_mul(self.granule.bytes().get()));
-        Ok(self
-            .space
-            .memory()
-            .facts(file)?
-            .held
-            .saturating_sub(counted))
+        Ok(self.space.memory().facts(file)?.held - counted)
     }
 
     /// Returns the file memory without a granule; inaccurate while granules are in transit.
@@ -612,11 +593,6 @@ impl Backing {
                 runs.try_for_each(|chunk| again(|| self.space.discard(self.part(chunk))))
             }
         }
-    }
-
-    /// Returns the base page size and the PMD size.
-    pub(crate) const fn sizes(&self) -> (PageSize, Option<PageSize>) {
-        (self.base, self.huge)
     }
 }
 

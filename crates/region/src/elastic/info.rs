@@ -11,7 +11,7 @@ use super::ledger::Locked;
 use super::{Component, Elastic, ElasticError};
 use crate::extent::{Extent, FallbackReason};
 use crate::host_memory::HostMemory;
-use crate::thp::{self, OnPages};
+use crate::thp;
 
 /// Memory and page sizes by component: the table that Oracle shows as `v$sgainfo`.
 ///
@@ -198,7 +198,7 @@ impl Elastic {
             max: self.max,
             target,
             held: held_bytes,
-            free: target.saturating_sub(held_bytes),
+            free: target - held_bytes,
             unclean,
             processes,
             components: infos,
@@ -244,27 +244,25 @@ impl Elastic {
                 let said = format!("granule {} is on rung {}", run.first, entry.step);
                 return Err(ElasticError::Damaged(said));
             };
-            let pages = match step.kind {
-                PageKind::Hugetlb => vec![OnPages {
+            let mut pages = match step.kind {
+                PageKind::Hugetlb => vec![Extent {
                     range: part,
+                    requested: self.asked,
                     page: step.size,
                     kind: step.kind,
                     resident: part.len(),
+                    why: None,
                 }],
                 _ => {
                     let map = thp::read_pages(part).map_err(ElasticError::from)?;
-                    let (base, huge) = self.backing.sizes();
-                    thp::by_page(&map, part, base, huge)
+                    let (base, huge) = (self.backing.base, self.backing.huge);
+                    thp::by_page(&map, part, self.asked, base, huge)
                 }
             };
-            extents.extend(pages.into_iter().map(|found| Extent {
-                range: found.range,
-                requested: self.asked,
-                page: found.page,
-                kind: found.kind,
-                resident: found.resident,
-                why: self.fallback_reason(&found, entry, room.as_ref()),
-            }));
+            for extent in &mut pages {
+                extent.why = self.fallback_reason(extent, entry, room.as_ref());
+            }
+            extents.append(&mut pages);
         }
         Ok(extents)
     }
@@ -272,13 +270,13 @@ impl Elastic {
     /// Returns the reason why a range is not on the requested pages.
     fn fallback_reason(
         &self,
-        found: &OnPages,
+        found: &Extent,
         entry: GranuleEntry,
         room: Option<&HostMemory>,
     ) -> Option<FallbackReason> {
         let asked = self.asked;
         let is_asked = found.page == asked.size && asked.kind.is_none_or(|kind| kind == found.kind);
-        if is_asked || asked.size <= self.backing.sizes().0 {
+        if is_asked || asked.size <= self.backing.base {
             return None;
         }
         let wanted = asked.size.pages_for(found.range.len());
@@ -316,7 +314,7 @@ impl Elastic {
             FallbackCode::ThpOff => FallbackReason::ThpOff,
             FallbackCode::KnobOff => {
                 let knob = |room: &HostMemory| thp::knob_of(&room.host, size, self.sharing);
-                let is_full = self.backing.sizes().1 == Some(size);
+                let is_full = self.backing.huge == Some(size);
                 let other = match is_full {
                     true => FallbackReason::ThpOff,
                     false => FallbackReason::NotReported { size },

@@ -196,28 +196,18 @@ pub struct Elastic {
 ///
 /// # Errors
 /// The parts of the request conflict, or this host has no such size.
-fn plan<'a>(
-    max: Bytes,
-    granule: Option<PageSize>,
-    ladder: &Ladder,
-    sharing: Sharing,
-    nodes: NodePolicy,
-    host: &'a Host,
-) -> Result<BackingPlan<'a>, ElasticError> {
+fn plan<'a>(options: &ElasticOptions, host: &'a Host) -> Result<BackingPlan<'a>, ElasticError> {
+    let (max, ladder, sharing) = (options.max, &options.ladder, options.sharing);
     let steps = Steps::of(ladder, sharing, host)?;
     if max.is_zero() {
         return Err(MemoryError::Empty.into());
     }
     let largest = ladder.rungs()[0].size.max(host.base_page);
-    let granule = granule.unwrap_or(largest);
-    if !largest.divides(granule.bytes().get()) {
-        let length = granule.bytes();
-        let page = largest;
-        return Err(MemoryError::NotAMultiple { length, page }.into());
-    }
-    if !granule.divides(max.get()) {
-        let (length, page) = (max, granule);
-        return Err(MemoryError::NotAMultiple { length, page }.into());
+    let granule = options.granule.unwrap_or(largest);
+    for (length, page) in [(granule.bytes(), largest), (max, granule)] {
+        if !page.divides(length.get()) {
+            return Err(MemoryError::NotAMultiple { length, page }.into());
+        }
     }
     let granules = max.get() / granule.bytes().get();
     let count = u32::try_from(granules).ok();
@@ -235,7 +225,7 @@ fn plan<'a>(
         shape,
         steps,
         sharing,
-        nodes,
+        nodes: options.nodes.clone(),
         host,
     })
 }
@@ -248,31 +238,23 @@ impl Elastic {
     /// resources are kept then.
     pub fn new(options: &ElasticOptions) -> Result<Elastic, ElasticError> {
         let room = HostMemory::read()?;
-        let ElasticOptions {
-            max,
-            target,
-            granule,
-            ladder,
-            sharing,
-            nodes,
-            memory,
-        } = options.clone();
-        let plan = plan(max, granule, &ladder, sharing, nodes, &room.host)?;
+        let plan = plan(options, &room.host)?;
         room.check_nodes(&plan.nodes)?;
-        let target = target.unwrap_or(max);
+        let max = options.max;
+        let target = options.target.unwrap_or(max);
         if target > max {
             return Err(ElasticError::OverMax { target, max });
         }
         let (shape, base) = (plan.shape, room.host.base_page);
         HostMemory::check(shape.length(base))?;
-        let backing = Backing::create(&memory, plan)?;
-        let (ledger, table) = Ledger::create(&memory, shape, target, base)?;
+        let backing = Backing::create(&options.memory, plan)?;
+        let (ledger, table) = Ledger::create(&options.memory, shape, target, base)?;
         Ok(Elastic {
             pid: own_pid(),
             max,
-            asked: ladder.rungs()[0],
-            ladder,
-            sharing,
+            asked: options.ladder.rungs()[0],
+            ladder: options.ladder.clone(),
+            sharing: options.sharing,
             ledger,
             table,
             backing,
@@ -349,7 +331,7 @@ impl Elastic {
         }
         let locked = self.ledger.lock()?;
         locked.set_target(target);
-        Ok(self.held().saturating_sub(target))
+        Ok(self.held() - target)
     }
 
     /// Finds the component of that name, or creates it. One that is not `resizable` takes granules
@@ -388,20 +370,16 @@ impl Elastic {
 
     /// Refuses use in a forked child, which has a copy of its parent's slot in the table.
     fn check_process(&self) -> Result<(), ElasticError> {
-        match self.is_of_this_process() {
+        match own_pid() == self.pid {
             true => Ok(()),
             false => Err(ElasticError::Forked { pid: self.pid }),
         }
-    }
-
-    fn is_of_this_process(&self) -> bool {
-        own_pid() == self.pid
     }
 }
 
 impl Drop for Elastic {
     fn drop(&mut self) {
-        if !self.is_of_this_process() {
+        if self.check_process().is_err() {
             // A forked child owns no granules.
             return;
         }

@@ -8,7 +8,7 @@ use hugeleaf_units::{Bytes, Ladder, PageSize};
 
 use super::backing::{Backing, BackingPlan, pools_of};
 use super::ledger::Ledger;
-use super::{Elastic, ElasticError, plan};
+use super::{Elastic, ElasticError, ElasticOptions, plan};
 use crate::error::MemoryError;
 use crate::handle::{Handle, Lines, bad, held_in};
 use crate::host_memory::HostMemory;
@@ -139,15 +139,11 @@ impl Elastic {
         let room = HostMemory::read()?;
         room.check_nodes(&said.nodes)?;
         let host = room.host;
-        let sharing = Sharing::Shared;
-        let plan = plan(
-            said.max,
-            Some(said.granule),
-            &said.ladder,
-            sharing,
-            said.nodes.clone(),
-            &host,
-        )?;
+        let options = ElasticOptions::new(said.max, said.ladder.clone())
+            .shared()
+            .granule(said.granule)
+            .nodes(said.nodes.clone());
+        let plan = plan(&options, &host)?;
         if said.text(&plan.steps) != handle.text {
             return Err(bad("its values are inconsistent on this host").into());
         }
@@ -160,7 +156,7 @@ impl Elastic {
             max: said.max,
             asked: said.ladder.rungs()[0],
             ladder: said.ladder,
-            sharing,
+            sharing: Sharing::Shared,
             ledger,
             table,
             backing,

@@ -1,7 +1,5 @@
 //! The manual work that remains after an apply or an undo.
 
-use std::path::Path;
-
 use hugeleaf_plan::Needs;
 use hugeleaf_plan::host::{StepOutcome, StepState};
 
@@ -34,7 +32,7 @@ pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
         if let Needs::Reboot { first } = &step.needs {
             add(format!(
                 "{first}    # then reboot to apply {}",
-                file(&step.path)
+                step.path.display()
             ));
         }
     }
@@ -61,8 +59,4 @@ pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
         );
     }
     lines
-}
-
-fn file(path: &Path) -> String {
-    path.display().to_string()
 }

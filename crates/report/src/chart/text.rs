@@ -2,8 +2,7 @@
 
 use super::draw::{Span, label};
 use crate::page::{Chart, Point};
-use crate::screen::clean;
-use crate::screen::cut;
+use crate::screen::{clean, cut};
 
 const ROWS: usize = 14;
 /// Minimum width of a point's column, which holds its label.
@@ -55,20 +54,12 @@ pub fn text(chart: &Chart, width: usize) -> String {
         1 => label(round(value(row)), None, chart.y.unit),
         _ => String::new(),
     };
-    let below = |x: &f64| {
-        let named = chart
-            .x
-            .steps
-            .iter()
-            .find(|(v, _)| v == x)
-            .map(|(_, name)| clean(name));
-        named.unwrap_or_else(|| label(*x, None, chart.x.unit))
+    let below = |x: &f64| match chart.x.steps.iter().find(|(v, _)| v == x) {
+        Some((_, name)) => clean(name),
+        None => label(*x, None, chart.x.unit),
     };
-    let keys: Vec<String> = letters
-        .iter()
-        .zip(&names)
-        .map(|(l, n)| format!("{l} {n}"))
-        .collect();
+    let keys = letters.iter().zip(&names);
+    let keys: Vec<String> = keys.map(|(l, n)| format!("{l} {n}")).collect();
     let mut out = format!(
         "{} by {}: {}\n",
         clean(&chart.y.name),

@@ -99,13 +99,7 @@ fn edges(chart: &Chart, mut x: Span) -> Span {
 }
 
 fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
-    let Plane {
-        left,
-        right,
-        top,
-        bottom,
-        ..
-    } = *plane;
+    let (left, right, top, bottom) = (plane.left, plane.right, plane.top, plane.bottom);
     let middle = f64::midpoint(top, bottom);
     // Long labels need more room, so fewer marks fit.
     let mut below = plane.x.marks(&chart.x, MARKS);

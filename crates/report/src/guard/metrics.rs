@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_guard::status::{GuardStatus, PoolStatus, PoolsStatus, ProgramStatus};
+use hugeleaf_guard::status::{GuardStatus, PoolStatus, PoolsStatus};
 use hugeleaf_guard::{PoolFinding, Proof, TreeState};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -135,7 +135,12 @@ struct TreeSums {
 fn groups(status: &GuardStatus, series: usize) -> BTreeMap<String, TreeSums> {
     let mut all: BTreeMap<&str, TreeSums> = BTreeMap::new();
     for program in &status.programs {
-        all.entry(&program.group).or_default().add(program);
+        all.entry(&program.group).or_default().join(&TreeSums {
+            small: program.base_bytes,
+            large: program.huge_bytes,
+            tables: program.page_tables_bytes,
+            moved: program.promoted_bytes,
+        });
     }
     let mut sorted: Vec<(&str, TreeSums)> = all.into_iter().collect();
     sorted.sort_by_key(|(name, group)| (std::cmp::Reverse(group.small + group.large), *name));
@@ -148,15 +153,6 @@ fn groups(status: &GuardStatus, series: usize) -> BTreeMap<String, TreeSums> {
 }
 
 impl TreeSums {
-    fn add(&mut self, program: &ProgramStatus) {
-        self.join(&TreeSums {
-            small: program.base_bytes,
-            large: program.huge_bytes,
-            tables: program.page_tables_bytes,
-            moved: program.promoted_bytes,
-        });
-    }
-
     fn join(&mut self, other: &TreeSums) {
         self.small += other.small;
         self.large += other.large;
@@ -260,16 +256,13 @@ fn proofs(status: &GuardStatus, series: usize) -> Vec<Family> {
         "hugeleaf_proof_timestamp_seconds",
         "Time of that test, in seconds since 1970",
     );
-    let mut proven: BTreeMap<&str, &Proof> = BTreeMap::new();
+    let mut proven = BTreeMap::new();
     for program in &status.programs {
-        if matches!(program.proof_detail, Proof::Proven(_)) {
-            proven.insert(&program.group, &program.proof_detail);
+        if let Proof::Proven(proof) = &program.proof_detail {
+            proven.insert(program.group.as_str(), proof);
         }
     }
     for (group, proof) in proven.into_iter().take(series) {
-        let Proof::Proven(proof) = proof else {
-            continue;
-        };
         let verdict = proof.verdict.to_string();
         for (bound, value) in [
             ("low", proof.low),

@@ -99,13 +99,8 @@ fn program(pid: &str, status: &GuardStatus) -> Option<Page> {
         program.standing.text.clone(),
     );
     page.add(facts(program)).add(history(program));
-    let of_it: Vec<_> = status
-        .log
-        .iter()
-        .rev()
-        .filter(|e| e.pid == Some(pid))
-        .cloned()
-        .collect();
+    let newest = status.log.iter().rev();
+    let of_it: Vec<_> = newest.filter(|e| e.pid == Some(pid)).cloned().collect();
     page.section("Decisions", vec![entries_table(&of_it).into()]);
     Some(page)
 }

@@ -2,9 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{
-    Align, Bar, Block, Cell, CommandHint, Mark, Note, Page, Section, Table, Value, line_mark,
-};
+use super::{Align, Bar, Block, Cell, CommandHint, Mark, Note, Page, Section, Table, line_mark};
 use crate::chart::drawn;
 
 const STYLE: &str = "
@@ -40,7 +38,11 @@ impl Page {
     /// Returns the page as an HTML document. Characters special to HTML are escaped, and those that control a
     /// terminal too, because the file may be printed there.
     pub fn html(&self) -> String {
-        document(self, &html! { (blocks(&self.blocks, 2)) })
+        whole(
+            self,
+            STYLE,
+            &html! { (head(self)) (blocks(&self.blocks, 2)) },
+        )
     }
 
     /// Returns one of several served pages, with links to the others and a script that may replace the content
@@ -53,10 +55,6 @@ impl Page {
         };
         whole(self, &format!("{STYLE}{style}"), &body)
     }
-}
-
-pub(crate) fn document(page: &Page, body: &Markup) -> String {
-    whole(page, STYLE, &html! { (head(page)) (body) })
 }
 
 /// Returns the title of the page, or its lead if the title is empty.
@@ -110,7 +108,7 @@ fn blocks(all: &[Block], level: usize) -> Markup {
     html! { @for one in all { (block(one, level)) } }
 }
 
-pub(crate) fn block(block: &Block, level: usize) -> Markup {
+fn block(block: &Block, level: usize) -> Markup {
     match block {
         Block::Section(section) => self::section(section, level),
         Block::Text(text) => html! { p { (text) } },
@@ -225,8 +223,7 @@ fn notes(notes: &[Note]) -> Markup {
 }
 
 fn sentence(note: &Note) -> Markup {
-    let has_word = !note.word.is_empty() && note.word.value != Value::Absent;
-    html! { @if has_word { b { (note.word.to_string()) ":" } " " } (note.text) }
+    html! { @if !note.word.is_empty() { b { (note.word.to_string()) ":" } " " } (note.text) }
 }
 
 fn command(command: &CommandHint) -> Markup {

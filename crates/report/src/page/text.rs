@@ -2,7 +2,7 @@
 
 use super::{
     Align, Bar, Block, Cell, ChartKind, Column, CommandHint, Mark, Narrow, Note, Page, RowLimit,
-    Section, Table, Value, line_mark,
+    Section, Table, line_mark,
 };
 
 use crate::screen::{clean, cut, width};
@@ -114,9 +114,7 @@ impl Page {
         parts.extend(blocks(&self.blocks, 0, view));
         join(&parts)
     }
-}
 
-impl Page {
     /// Returns the same lines for a screen of cells, as parts with their paint instead of escape codes.
     pub fn painted(&self, view: TextOptions) -> Vec<PaintedLine> {
         let view = TextOptions {
@@ -143,12 +141,9 @@ fn painted_parts(line: &str) -> PaintedLine {
     parts
 }
 
-/// Returns each block as text, and whether an empty line precedes it.
 fn blocks(blocks: &[Block], indent: usize, view: TextOptions) -> Vec<TextBlock> {
-    blocks
-        .iter()
-        .map(|block| part(block, indent, view))
-        .collect()
+    let part = |block| part(block, indent, view);
+    blocks.iter().map(part).collect()
 }
 
 /// The text of a block; `apart` is true if an empty line precedes it.
@@ -183,10 +178,7 @@ fn part(block: &Block, indent: usize, view: TextOptions) -> TextBlock {
         Block::Chart(_) | Block::Flames(_) => String::new(),
         Block::Notes(all) => notes(all, &blank, view),
         Block::Commands(all) => all.iter().map(|c| command(c, &blank, view)).collect(),
-        Block::Lines(all) => all
-            .iter()
-            .map(|line| painted_line(line, &blank, view))
-            .collect(),
+        Block::Lines(all) => all.iter().map(|l| painted_line(l, &blank, view)).collect(),
     };
     let apart = matches!(block, Block::Section(_) | Block::Bars(_) | Block::Chart(_));
     TextBlock { text, apart }
@@ -224,7 +216,8 @@ fn facts(facts: &[(String, Cell)], blank: &str, view: TextOptions) -> String {
 }
 
 fn notes(notes: &[Note], blank: &str, view: TextOptions) -> String {
-    let words: Vec<String> = notes.iter().map(|note| written(&note.word)).collect();
+    let words = notes.iter().map(|note| clean(&note.word.to_string()));
+    let words: Vec<String> = words.collect();
     let longest = words.iter().map(|word| width(word)).max().unwrap_or(0);
     let mut out = String::new();
     for (note, word) in notes.iter().zip(&words) {
@@ -260,14 +253,6 @@ pub fn bar_of(part: f64, columns: usize) -> String {
     // NaN gives an empty bar.
     let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
     "█".repeat(filled) + &"·".repeat(columns - filled)
-}
-
-/// Returns a cell's text; empty if the value is absent.
-fn written(cell: &Cell) -> String {
-    match cell.value {
-        Value::Absent => String::new(),
-        _ => clean(&cell.to_string()),
-    }
 }
 
 /// Formats a command, unwrapped so that it can be copied.
@@ -453,11 +438,8 @@ impl Drawn {
     /// Returns head and rows; without a head if no column has a name.
     fn text(&self) -> String {
         let mut out = String::new();
-        if self
-            .columns
-            .iter()
-            .any(|(column, _)| !column.name.is_empty())
-        {
+        let is_named = self.columns.iter().any(|c| !c.0.name.is_empty());
+        if is_named {
             out += &self.view.paint(&self.head(), Paint::Bold);
             out.push('\n');
         }
@@ -527,6 +509,7 @@ impl Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::Value;
 
     fn names() -> Table {
         let rows = [(1_u64, "short"), (1000, "a rather long name of something")];

@@ -2,9 +2,9 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, StackSample};
-use hugeleaf_trace::tables::memory::{MemoryScope, SizeRow, newest, sizes};
+use hugeleaf_trace::tables::memory::{SizeRow, held, newest, sizes};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
-use hugeleaf_trace::tables::{Scope, locks, share};
+use hugeleaf_trace::tables::{Scope, locks, memory_scope, share};
 use hugeleaf_units::Bytes;
 
 use super::format::{count, nanos, page, part, side, who};
@@ -25,17 +25,13 @@ pub(super) fn cpu_times<const N: usize>(
     let mut charts = traces.map(|(title, trace)| cpu_time(title, trace, times));
     let highest = |chart: &Chart| {
         let [user, system] = [0, 1].map(|at: usize| &chart.series[at].points);
-        user.iter()
-            .zip(system)
-            .map(|(a, b)| a.y + b.y)
-            .fold(0.0, f64::max)
+        let both = user.iter().zip(system).map(|(a, b)| a.y + b.y);
+        both.fold(0.0, f64::max)
     };
     let top = charts.iter().map(highest).fold(0.0, f64::max);
     let ends = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0];
-    let top = ends
-        .into_iter()
-        .find(|end| top <= end * 0.98)
-        .unwrap_or(1.0);
+    let fits = ends.into_iter().find(|end| top <= end * 0.98);
+    let top = fits.unwrap_or(1.0);
     for chart in &mut charts {
         (chart.x.end, chart.y.end) = (Some(until), Some(top));
     }
@@ -182,10 +178,8 @@ pub fn flames(trace: &Trace) -> Flames {
                 kernel: symbol.kernel,
             }
         });
-        (
-            std::iter::once(process).chain(frames).collect(),
-            sample.count,
-        )
+        let frames = std::iter::once(process).chain(frames);
+        (frames.collect(), sample.count)
     };
     Flames {
         title: format!("{}: {} CPU samples", who(trace), count(samples)),
@@ -203,10 +197,8 @@ pub(super) fn page_sizes(states: &[PageSizeState<'_>]) -> Chart {
             sizes.push(size);
         }
     }
-    let read = states
-        .iter()
-        .filter(|(_, rows)| !rows.is_empty())
-        .zip(0u32..);
+    let read = states.iter().filter(|(_, rows)| !rows.is_empty());
+    let read = read.zip(0u32..);
     let points = |size: &str| {
         let of = |((_, rows), at): (&PageSizeState<'_>, u32)| {
             let (_, bytes) = rows.iter().find(|(name, _)| name == size)?;
@@ -235,17 +227,9 @@ pub(super) fn page_sizes(states: &[PageSizeState<'_>]) -> Chart {
     }
 }
 
-/// Returns the owner of the drawn memory: the target if there is one.
-pub(super) const fn whose(trace: &Trace) -> MemoryScope {
-    match trace.target {
-        Some(_) => MemoryScope::Target,
-        None => MemoryScope::Host,
-    }
-}
-
 /// Returns memory before and after, as far as it was readable.
 pub(super) fn own_sizes(trace: &Trace) -> Chart {
-    let rows = sizes(trace, whose(trace));
+    let rows = sizes(trace, memory_scope(trace));
     let column = |of: fn(&SizeRow) -> Option<u64>| {
         let cells = rows
             .iter()
@@ -259,7 +243,7 @@ pub(super) fn own_sizes(trace: &Trace) -> Chart {
 }
 
 pub(super) fn last_sizes(trace: &Trace) -> Vec<(String, u64)> {
-    let held = newest(trace).and_then(|s| hugeleaf_trace::tables::memory::held(s, whose(trace)));
+    let held = newest(trace).and_then(|s| held(s, memory_scope(trace)));
     let mut held = held.unwrap_or_default();
     held.retain(|h| h.bytes > 0);
     held.sort_by_key(|h| h.page_bytes);

@@ -406,12 +406,9 @@ impl Compared<'_> {
         } else {
             after
         };
-        let cell = |of: &[Interval], at: usize, kind: OfCpu| match of
-            .get(at)
-            .map(CpuTime::from_interval)
-        {
-            Some(cpu) => whole_part(cpu.share(kind(&cpu))),
-            None => Cell::empty(),
+        let cell = |of: &[Interval], at: usize, kind: OfCpu| {
+            let cpu = of.get(at).map(CpuTime::from_interval);
+            cpu.map_or_else(Cell::empty, |cpu| whole_part(cpu.share(kind(&cpu))))
         };
         let rows = Table::from_items(0..longer.len())
             .right("AT", |at| {
@@ -507,15 +504,10 @@ impl Compared<'_> {
             let is_known = measured[at] && seconds[at] > 0.0;
             is_known.then(|| float(totals[at].waited_nanos) / 1e9 / seconds[at])
         };
-        let a_time = |value: Option<f64>| -> Cell {
-            let nothing = |value: f64| {
-                if value > 0.0 {
-                    Value::Time(value)
-                } else {
-                    Value::Count(0)
-                }
-            };
-            value.map(nothing).into()
+        let a_time = |value: Option<f64>| match value {
+            Some(value) if value > 0.0 => Cell::from(Value::Time(value)),
+            Some(_) => Value::Count(0).into(),
+            None => Cell::default(),
         };
         let bars = all.iter().map(|(function, totals)| {
             let values = [0, 1].map(|at| waited(totals, at));

@@ -6,7 +6,7 @@ use hugeleaf_trace::model::{Interval, Lock, LockAction, LockEvent, MemoryEvent, 
 use hugeleaf_trace::tables::collections::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
 use hugeleaf_trace::tables::locks::Waits;
-use hugeleaf_trace::tables::memory::{MemoryScope, newest, segments, sizes};
+use hugeleaf_trace::tables::memory::{newest, segments, sizes};
 use hugeleaf_trace::tables::profile;
 use hugeleaf_trace::tables::{Scope, locks, share, work};
 use serde::Serialize;
@@ -153,11 +153,8 @@ const VMSTAT: [&str; 6] = [
 /// Returns the intervals without unmeasured fields; 0 would be false.
 pub(super) fn intervals(trace: &Trace) -> Value {
     let lacks = |what| not_measured(trace, what).is_some();
-    let (stat, vmstat, io) = (
-        lacks(Collection::CpuTime),
-        lacks(Collection::Vmstat),
-        lacks(Collection::Io),
-    );
+    let all = [Collection::CpuTime, Collection::Vmstat, Collection::Io];
+    let [stat, vmstat, io] = all.map(lacks);
     let interval = |interval: &Interval| {
         let mut of = fields(interval);
         let held = of.remove("host_by_size");
@@ -253,8 +250,8 @@ fn event(trace: &Trace, event: &LockEvent) -> Value {
 pub(super) fn pages(trace: &Trace) -> Value {
     let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
     json!({
-        "host": sizes(trace, MemoryScope::Host),
-        "target": trace.target.as_ref().map(|_| sizes(trace, MemoryScope::Target)),
+        "host": sizes(trace, Scope::Host),
+        "target": trace.target.as_ref().map(|_| sizes(trace, Scope::Target)),
         "page_tables_before_bytes": tables(&trace.memory_before),
         "page_tables_after_bytes": tables(&trace.memory_after),
     })

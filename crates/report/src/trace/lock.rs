@@ -113,21 +113,16 @@ fn events(trace: &Trace, lock: &Lock, all: bool) -> Section {
             }
         });
     let older = count(lock.events_left_out);
-    let (none, mut notes) = match (lock.events.is_empty(), lock.events_left_out) {
-        (true, 0) => (
-            missing_or(trace, Collection::Locks, "none were kept"),
-            Vec::new(),
-        ),
-        (true, _) => (
-            format!("{older} events, none of them in the trace"),
-            Vec::new(),
-        ),
-        (false, _) => (String::new(), vec![turns_line(lock)]),
+    let (is_empty, left_out) = (lock.events.is_empty(), lock.events_left_out);
+    let none = match left_out {
+        0 => missing_or(trace, Collection::Locks, "none were kept"),
+        _ => format!("{older} events, none of them in the trace"),
     };
+    let mut notes = Vec::from_iter((!is_empty).then(|| turns_line(lock)));
     if hidden > 0 {
         notes.push(format!("… and {} before these: --all", Cell::from(hidden)));
     }
-    if lock.events_left_out > 0 && !lock.events.is_empty() {
+    if left_out > 0 && !is_empty {
         notes.push(format!("{older} older events are not in the trace."));
     }
     table("Events", rows, none).noted(notes)

@@ -426,7 +426,7 @@ fn a_recording_plays_pauses_steps_and_ends() {
     typed(&mut app, "---");
     assert_eq!(app.tick_after(), Some(Duration::from_secs(2)));
     app.on(AppEvent::Played(1, Box::new(sample())));
-    assert_eq!(app.history.host().fitted(9).len(), 2);
+    assert_eq!(app.history.host.fitted(9).len(), 2);
     typed(&mut app, " ");
     assert_eq!((app.tick_after(), app.on(AppEvent::Tick).len()), (None, 0));
     assert_eq!(app.on(key(KeyCode::Right)), [AppAction::Show(2)]);
@@ -434,7 +434,7 @@ fn a_recording_plays_pauses_steps_and_ends() {
     let far = AppEvent::Key(KeyEvent::new(KeyCode::Right, KeyModifiers::SHIFT));
     assert_eq!(app.on(far), [AppAction::Show(11)]);
     app.on(AppEvent::Played(0, Box::new(sample())));
-    assert_eq!(app.history.host().fitted(9).len(), 1);
+    assert_eq!(app.history.host.fitted(9).len(), 1);
     app.on(AppEvent::Played(29, Box::new(sample())));
     assert_eq!(app.on(key(KeyCode::Right)), [AppAction::Show(29)]);
     assert_eq!((app.tick_after(), app.on(AppEvent::Tick).len()), (None, 0));

@@ -40,13 +40,8 @@ pub(super) fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
         let end = put(buffer, LABEL, y + 1, text, theme.mark(*mark));
         if *label == "HUGE" {
             let room = theme.width.saturating_sub(end + 2).min(60);
-            put(
-                buffer,
-                end + 2,
-                y + 1,
-                &spark(app.history.host(), 1.0, room),
-                Style::new(),
-            );
+            let spark = spark(&app.history.host, 1.0, room);
+            put(buffer, end + 2, y + 1, &spark, Style::new());
         }
     }
 }

@@ -55,13 +55,8 @@ pub(super) fn fill(buffer: &mut Buffer, y: usize, style: Style) {
 }
 
 pub(super) fn put_right(buffer: &mut Buffer, theme: Theme, y: usize, text: &str, style: Style) {
-    put(
-        buffer,
-        theme.width.saturating_sub(width(text)),
-        y,
-        text,
-        style,
-    );
+    let x = theme.width.saturating_sub(width(text));
+    put(buffer, x, y, text, style);
 }
 
 /// Draws keys and their actions, until the room is used.

@@ -1,6 +1,6 @@
 //! Draws the pane that covers the table.
 
-use hugeleaf_report::page::{Cell, Mark};
+use hugeleaf_report::page::{Cell, Mark, listed};
 use hugeleaf_report::screen::{clean, width};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -19,16 +19,8 @@ pub(super) fn draw(app: &App, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
     fill(buffer, 0, BAR);
     let title = match (&pane.about, &pane.body) {
         (Some(program), _) => {
-            let unit = program
-                .unit
-                .as_deref()
-                .map(|unit| format!("  {}", clean(unit)));
-            format!(
-                " {} ({}){}",
-                clean(&program.name),
-                program.pid,
-                unit.unwrap_or_default()
-            )
+            let unit = listed("  ", program.unit.as_deref().map(clean));
+            format!(" {} ({}){unit}", clean(&program.name), program.pid)
         }
         (None, _) => " hugeleaf top".to_owned(),
     };
@@ -124,23 +116,13 @@ fn head(app: &App, about: &TreeLine, height: usize, theme: Theme, buffer: &mut B
     if height >= LEAST_FOR_USE {
         #[allow(clippy::cast_possible_truncation)] // it was made of bytes
         let most = Bytes(history.resident.max() as u64).to_string();
-        usage(
-            ("CPU", &history.cpu),
-            &Cell::percent(Some(history.cpu.max())).to_string(),
-            y,
-            theme,
-            buffer,
-        );
+        let cpu = Cell::percent(Some(history.cpu.max())).to_string();
+        usage(("CPU", &history.cpu), &cpu, y, theme, buffer);
         usage(("resident", &history.resident), &most, y + 1, theme, buffer);
         y += 2;
     }
-    chart(
-        &history.coverage,
-        y,
-        height.saturating_sub(y),
-        theme,
-        buffer,
-    );
+    let rows = height.saturating_sub(y);
+    chart(&history.coverage, y, rows, theme, buffer);
 }
 
 /// Rows of the head from which it shows CPU and memory over time, above coverage.
@@ -152,13 +134,8 @@ fn usage((name, series): (&str, &Series), most: &str, y: usize, theme: Theme, bu
     let most = format!("  at most {most}");
     let room = theme.width.saturating_sub(LABEL + 1 + width(&most));
     put(buffer, 1, y, name, theme.mark(Mark::Dim));
-    let end = put(
-        buffer,
-        LABEL,
-        y,
-        &spark(series, series.max(), room),
-        Style::new(),
-    );
+    let spark = spark(series, series.max(), room);
+    let end = put(buffer, LABEL, y, &spark, Style::new());
     put(buffer, end, y, &most, theme.mark(Mark::Dim));
 }
 

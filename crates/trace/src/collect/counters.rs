@@ -7,6 +7,7 @@ use hugeleaf_sys::{Errno, SysError};
 
 use super::permissions::{Guards, is_not_here, refusal};
 use crate::model::{Counter, SourceState};
+use crate::tables::share;
 
 /// The sum of all counters whose name begins with this and an underscore.
 const WALK_CYCLES: &str = "page_walk_cycles";
@@ -74,7 +75,7 @@ fn summed(
     };
     let enabled: u64 = counts.iter().map(|c| c.enabled_nanos).sum();
     let running: u64 = counts.iter().map(|c| c.running_nanos).sum();
-    let running_share = Some(share(running, enabled));
+    let running_share = share(running, enabled).or(Some(0.0));
     // Without a register on one CPU, the count there and thus the sum is unknown.
     if counts.iter().any(|c| c.running_nanos == 0) {
         return Counter {
@@ -103,14 +104,6 @@ fn summed(
         value,
         running_share,
         ..counter
-    }
-}
-
-fn share(part: u64, of: u64) -> f64 {
-    if of == 0 {
-        0.0
-    } else {
-        part as f64 / of as f64
     }
 }
 

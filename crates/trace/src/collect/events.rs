@@ -49,58 +49,44 @@ pub struct MemoryPoint {
     pub begins: Option<bool>,
 }
 
-const fn point(
-    point: &'static str,
-    name: &'static str,
-    result: Option<&'static str>,
-    begins: Option<bool>,
-) -> MemoryPoint {
-    MemoryPoint {
-        point,
-        name,
-        result,
-        begins,
-    }
-}
-
 /// Rare events only, because each costs a stack.
 pub const MEMORY: [MemoryPoint; 6] = [
-    point(
-        "huge_memory/mm_collapse_huge_page",
-        "collapse",
-        Some("status"),
-        None,
-    ),
-    point(
-        "huge_memory/mm_khugepaged_collapse_file",
-        "collapse of a file",
-        Some("result"),
-        None,
-    ),
-    point(
-        "compaction/mm_compaction_begin",
-        "compaction",
-        None,
-        Some(true),
-    ),
-    point(
-        "compaction/mm_compaction_end",
-        "compaction",
-        Some("status"),
-        Some(false),
-    ),
-    point(
-        "vmscan/mm_vmscan_direct_reclaim_begin",
-        "direct reclaim",
-        None,
-        Some(true),
-    ),
-    point(
-        "vmscan/mm_vmscan_direct_reclaim_end",
-        "direct reclaim",
-        None,
-        Some(false),
-    ),
+    MemoryPoint {
+        point: "huge_memory/mm_collapse_huge_page",
+        name: "collapse",
+        result: Some("status"),
+        begins: None,
+    },
+    MemoryPoint {
+        point: "huge_memory/mm_khugepaged_collapse_file",
+        name: "collapse of a file",
+        result: Some("result"),
+        begins: None,
+    },
+    MemoryPoint {
+        point: "compaction/mm_compaction_begin",
+        name: "compaction",
+        result: None,
+        begins: Some(true),
+    },
+    MemoryPoint {
+        point: "compaction/mm_compaction_end",
+        name: "compaction",
+        result: Some("status"),
+        begins: Some(false),
+    },
+    MemoryPoint {
+        point: "vmscan/mm_vmscan_direct_reclaim_begin",
+        name: "direct reclaim",
+        result: None,
+        begins: Some(true),
+    },
+    MemoryPoint {
+        point: "vmscan/mm_vmscan_direct_reclaim_end",
+        name: "direct reclaim",
+        result: None,
+        begins: Some(false),
+    },
 ];
 
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +107,7 @@ struct Ground<'a> {
     guards: &'a Guards,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct OpenEvents {
     pub rings: Vec<(PerfRing, usize)>,
     /// The role of each event ID, and the index of its source.
@@ -155,19 +141,6 @@ const WITH_STACK: RecordFields = RecordFields {
 };
 
 impl OpenEvents {
-    fn new(samples_a_second: u64) -> OpenEvents {
-        OpenEvents {
-            rings: Vec::new(),
-            roles: HashMap::new(),
-            shapes: HashMap::new(),
-            sources: sources(&SourceState::Used),
-            sampled_by: "cpu-clock",
-            samples_a_second,
-            events: Vec::new(),
-            faults: Vec::new(),
-        }
-    }
-
     /// Opens all events that the host has, disabled.
     ///
     /// # Errors
@@ -178,7 +151,12 @@ impl OpenEvents {
         tracefs: &Tracefs,
         guards: &Guards,
     ) -> Result<OpenEvents, (String, String)> {
-        let mut opened = OpenEvents::new(wanted.rate);
+        let mut opened = OpenEvents {
+            sources: sources(&SourceState::Used),
+            sampled_by: "cpu-clock",
+            samples_a_second: wanted.rate,
+            ..OpenEvents::default()
+        };
         let main_room = ring_for_samples(wanted.buffer);
         for cpu in cpus {
             opened

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use hugeleaf_host::{Host, is_in_host_pid_namespace, system};
-use hugeleaf_perf::processor::Processor;
+use hugeleaf_perf::processor::{Processor, is_virtual};
 
 use super::events::MEMORY;
 use super::locks::{Locks, Waits};
@@ -50,7 +50,7 @@ impl TraceSession {
             samples: samples(&queue.samples),
             faults: scaled(samples(&queue.faults), self.fault_sampling.on_nanos, nanos),
             sampled_by: self.sampled_by.to_owned(),
-            memory_counters: self.intervals.finish(),
+            memory_counters: self.intervals.counters,
             counters: self.counters.finish(),
             ..Trace::default()
         };
@@ -165,16 +165,8 @@ fn traced_host(root: &hugeleaf_host::Root, host: &Host) -> TracedHost {
         nodes: host.nodes.clone(),
         thp_enabled: thp.and_then(|t| known(&t.enabled)),
         thp_shmem_enabled: thp.and_then(|t| known(&t.shmem_enabled)),
-        virtual_machine: virtual_machine(cpuinfo),
+        virtual_machine: is_virtual(cpuinfo),
     }
-}
-
-/// True if the CPU's flags report a hypervisor; `None` without flags.
-fn virtual_machine(cpuinfo: &str) -> Option<bool> {
-    let flags = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("flags"))?;
-    Some(flags.split_ascii_whitespace().any(|f| f == "hypervisor"))
 }
 
 fn stacks(queue: &Queue, named: &Named) -> Vec<Stack> {
@@ -449,12 +441,5 @@ mod tests {
         let mostly_unknown = [caller(None, LockKind::RwSemRead, 90), callers[0]];
         assert_eq!(longest_taker(&mostly_unknown).0, Some(1));
         assert_eq!(longest_taker(&[]), (None, LockKind::Other));
-    }
-
-    #[test]
-    fn virtual_machines() {
-        assert_eq!(virtual_machine("flags : fpu hypervisor sse\n"), Some(true));
-        assert_eq!(virtual_machine("flags : fpu sse\n"), Some(false));
-        assert_eq!(virtual_machine("CPU implementer : 0x41\n"), None);
     }
 }

@@ -48,7 +48,8 @@ pub struct Intervals {
     pmd: Option<PageSize>,
     sizes: Vec<(u64, String)>,
     last: IntervalCounters,
-    counters: Vec<MemoryCounter>,
+    /// The kernel's counters over all intervals. Unchanged ones are kept, because zero is an answer.
+    pub counters: Vec<MemoryCounter>,
 }
 
 /// True for counters of `/proc/vmstat` that are kept for every interval.
@@ -191,12 +192,6 @@ impl Intervals {
                 counter.total = counter.total.saturating_add(value);
             }
         }
-    }
-
-    /// Returns the kernel's counters over all intervals. Unchanged counters are kept, because zero is an
-    /// answer.
-    pub fn finish(self) -> Vec<MemoryCounter> {
-        self.counters
     }
 }
 
@@ -435,7 +430,7 @@ mod tests {
             intervals.count(&now);
             intervals.last = now;
         }
-        let counters = intervals.finish();
+        let counters = intervals.counters;
         assert_eq!(counters[0].by_interval, [3, 0, 5]);
         assert_eq!(counters[0].total, 8);
     }

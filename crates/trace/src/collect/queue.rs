@@ -75,7 +75,6 @@ pub struct Queue {
     pub pins: HashMap<(u32, u32, &'static str), Calls>,
     /// Sources of the numbers, with current counts and losses.
     pub sources: Vec<EventSource>,
-    until: u64,
 }
 
 impl Queue {
@@ -93,7 +92,6 @@ impl Queue {
             begun: HashMap::new(),
             pins: HashMap::new(),
             sources,
-            until: 0,
         }
     }
 
@@ -214,7 +212,6 @@ impl Queue {
         let rest = self.waiting.split_off(ready);
         let ready = std::mem::replace(&mut self.waiting, rest);
         for (nanos, what) in ready {
-            self.until = nanos;
             self.happened(nanos, what);
         }
     }

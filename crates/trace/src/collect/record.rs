@@ -140,12 +140,8 @@ fn parse_sample<'a>(
     let mut stack = Vec::new();
     if shape.stack {
         let frames = usize::try_from(front.u64()?).ok()?;
-        let words = front.take(frames.checked_mul(8)?)?;
-        stack.extend(
-            words
-                .chunks_exact(8)
-                .filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?))),
-        );
+        let words = front.take(frames.checked_mul(8)?)?.as_chunks::<8>().0;
+        stack.extend(words.iter().map(|word| u64::from_ne_bytes(*word)));
     }
     let raw = match shape.raw {
         true => {
@@ -170,8 +166,7 @@ fn parse_sample<'a>(
 }
 
 fn trailer_time(bytes: &[u8]) -> Option<u64> {
-    let at = bytes.len().checked_sub(TRAILER)?;
-    let mut front = Front(bytes.get(at..)?);
+    let mut front = Front(bytes.last_chunk::<TRAILER>()?);
     front.u64()?;
     front.u64()
 }

@@ -124,18 +124,12 @@ fn demangled(name: &str) -> String {
     // A symbol table may hold anything, but lists have one line per function.
     let name = &cut(name).replace('\n', "\\n");
     // Suffixes of linkers and clones are not part of the name: `_ZN1aE.constprop.0`, `_ZN1aE@@V1`.
-    if name.starts_with("_R") || name.starts_with("__R") {
-        return rustc_demangle::try_demangle(name).map_or_else(
-            |_| name.to_owned(),
-            |name| limited(&format_args!("{name:#}")),
-        );
-    }
     // Systems that prefix all names with an underscore have one more.
-    let is_mangled = ["_Z", "__Z", "___Z"].iter().any(|p| name.starts_with(p));
-    if !is_mangled {
+    let marks = ["_R", "__R", "_Z", "__Z", "___Z"];
+    if !marks.iter().any(|mark| name.starts_with(mark)) {
         return name.to_owned();
     }
-    // Rust's older names are C++ names that end in a hash.
+    // Rust comes first: its older names are C++ names that end in a hash.
     if let Ok(name) = rustc_demangle::try_demangle(name) {
         return limited(&format_args!("{name:#}"));
     }

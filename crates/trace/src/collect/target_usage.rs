@@ -157,13 +157,8 @@ impl Work {
         before: usize,
         interval: &mut TargetInterval,
     ) -> usize {
-        let tids = self.root.list(format!("proc/{pid}/task"));
-        let tids: Vec<u32> = tids
-            .known()
-            .into_iter()
-            .flatten()
-            .filter_map(|name| name.parse().ok())
-            .collect();
+        let tids = self.root.list(format!("proc/{pid}/task")).or_default();
+        let tids: Vec<u32> = tids.iter().filter_map(|name| name.parse().ok()).collect();
         let first_look = !self.io.keys().any(|(p, _)| *p == place);
         for (n, tid) in tids.iter().enumerate() {
             if before + n >= THREADS_A_LOOK {

@@ -68,7 +68,7 @@ struct Call {
     exit: Option<Tracepoint>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OpenWindow {
     since: u64,
     rings: Vec<PerfRing>,
@@ -187,13 +187,7 @@ impl Windows {
     }
 
     fn try_open(&self) -> Result<OpenWindow, SysError> {
-        let mut on = OpenWindow {
-            since: 0,
-            rings: Vec::new(),
-            roles: HashMap::new(),
-            events: Vec::new(),
-            calls: 0,
-        };
+        let mut on = OpenWindow::default();
         for cpu in &self.cpus {
             self.open_on(*cpu, &mut on)?;
         }

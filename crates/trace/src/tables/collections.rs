@@ -4,7 +4,7 @@ use crate::model::{SourceState, Trace};
 
 hugeleaf_units::named! {
     /// A collection that may be missing on its own. Its name is that of its
-    /// [`Source`](crate::model::Source).
+    /// [`EventSource`](crate::model::EventSource).
     pub enum Collection {
         CpuSamples = "cpu samples",
         FaultSamples = "page faults",

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::Scope;
 use crate::model::{MemoryState, PageSizeUsage, SegmentMemory, Trace};
 
 /// A page size with its memory. `None` if that state was not read.
@@ -16,14 +17,6 @@ pub struct SizeRow {
     pub after: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemoryScope {
-    /// All memory that processes map; a shared page counts once.
-    Host,
-    /// The processes of the target; a shared page counts once a process.
-    Target,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SegmentRow<'a> {
     pub pid: u32,
@@ -34,7 +27,7 @@ pub struct SegmentRow<'a> {
 }
 
 /// Returns memory by page size and kind, smallest first.
-pub fn sizes(trace: &Trace, whose: MemoryScope) -> Vec<SizeRow> {
+pub fn sizes(trace: &Trace, whose: Scope) -> Vec<SizeRow> {
     let before = trace.memory_before.as_ref().and_then(|m| held(m, whose));
     let after = trace.memory_after.as_ref().and_then(|m| held(m, whose));
     let bytes = |held: &Option<Vec<PageSizeUsage>>, of: &PageSizeUsage| {
@@ -64,9 +57,10 @@ fn rank(kind: &str) -> usize {
     at.unwrap_or(kinds.len())
 }
 
-/// Returns memory by page size at one time; `None` if unknown.
-pub fn held(state: &MemoryState, whose: MemoryScope) -> Option<Vec<PageSizeUsage>> {
-    if whose == MemoryScope::Host {
+/// Returns memory by page size at one time; `None` if unknown. A shared page counts once for the host, but once per
+/// process for the target.
+pub fn held(state: &MemoryState, whose: Scope) -> Option<Vec<PageSizeUsage>> {
+    if whose == Scope::Host {
         return (!state.by_page_size.is_empty()).then(|| state.by_page_size.clone());
     }
     let members = state.processes.iter().filter(|p| p.in_target);
@@ -149,18 +143,18 @@ mod tests {
             memory_after: Some(state(&[Some(vec![on(8, "hugetlb", 16), on(8, "thp", 8)])])),
             ..Trace::default()
         };
-        let rows = sizes(&trace, MemoryScope::Target);
+        let rows = sizes(&trace, Scope::Target);
         let row = |i: usize| (rows[i].kind.as_str(), rows[i].before, rows[i].after);
         assert_eq!(row(0), ("base", Some(20), Some(0)));
         assert_eq!(row(1), ("thp", Some(0), Some(8)));
         assert_eq!((row(2), rows.len()), (("hugetlb", Some(0), Some(16)), 3));
-        assert!(sizes(&trace, MemoryScope::Host).is_empty());
+        assert!(sizes(&trace, Scope::Host).is_empty());
         let hidden = Trace {
             memory_after: Some(state(&[None])),
             memory_before: trace.memory_before.clone(),
             ..Trace::default()
         };
-        assert_eq!(sizes(&hidden, MemoryScope::Target)[0].after, None);
+        assert_eq!(sizes(&hidden, Scope::Target)[0].after, None);
     }
 
     #[test]

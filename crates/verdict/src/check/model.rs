@@ -5,7 +5,7 @@ use hugeleaf_host::system::programs::RunningProcess;
 use hugeleaf_host::{Fact, Host};
 use serde::{Deserialize, Serialize};
 
-use crate::advice;
+use crate::advice::AcceptedValues;
 
 /// A program of `data/programs.toml`, which documents the fields.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -73,7 +73,7 @@ hugeleaf_units::named! {
 /// A demand on a setting, with its reason.
 #[derive(Debug, Clone)]
 pub(super) struct Demand {
-    pub wants: advice::AcceptedValues,
+    pub wants: AcceptedValues,
     /// The whole sentence: the defect or the demand, with the source.
     pub why: String,
     /// State of a row that does not meet the demand.
@@ -83,7 +83,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    pub fn own(wants: advice::AcceptedValues, state: CheckState, why: impl Into<String>) -> Demand {
+    pub fn own(wants: AcceptedValues, state: CheckState, why: impl Into<String>) -> Demand {
         Demand {
             wants,
             why: why.into(),
@@ -92,11 +92,7 @@ impl Demand {
         }
     }
 
-    pub fn general(
-        wants: advice::AcceptedValues,
-        state: CheckState,
-        why: impl Into<String>,
-    ) -> Demand {
+    pub fn general(wants: AcceptedValues, state: CheckState, why: impl Into<String>) -> Demand {
         Demand {
             is_general: true,
             ..Demand::own(wants, state, why)

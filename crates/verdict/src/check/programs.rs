@@ -12,15 +12,14 @@ use super::setting::{file, value};
 use crate::advice;
 use crate::list;
 
-pub const PROGRAMS_SOURCE: &str = include_str!("../../data/programs.toml");
-
 pub fn programs() -> Vec<KnownProgram> {
     #[derive(Deserialize)]
     struct ProgramsFile {
         program: Vec<KnownProgram>,
     }
+    let source = include_str!("../../data/programs.toml");
     // The file is compiled in, and a test parses it.
-    toml::from_str::<ProgramsFile>(PROGRAMS_SOURCE).map_or_else(|_| Vec::new(), |file| file.program)
+    toml::from_str::<ProgramsFile>(source).map_or_else(|_| Vec::new(), |file| file.program)
 }
 
 /// Returns the packages of the program that a process may belong to; `None` for an unknown program.
@@ -43,7 +42,8 @@ pub fn servers(programs: &[KnownProgram], all: &[RunningProcess]) -> Vec<Running
         let mut owners = parents
             .take(all.len())
             .filter_map(|process| Some(&programs[of(process)?]));
-        owners.any(|owner| owner.starts.iter().any(|name| name_fits(name, process)))
+        let is_it = |name: &String| fits(name, &process.name, process.executable.as_deref());
+        owners.any(|owner| owner.starts.iter().any(is_it))
     };
     let mut servers: Vec<(usize, Vec<RunningProcess>)> = Vec::new();
     for process in all.iter().filter(|process| !is_part(process)) {
@@ -59,10 +59,6 @@ pub fn servers(programs: &[KnownProgram], all: &[RunningProcess]) -> Vec<Running
         processes,
     };
     servers.into_iter().map(server).collect()
-}
-
-fn name_fits(name: &str, process: &RunningProcess) -> bool {
-    fits(name, &process.name, process.executable.as_deref())
 }
 
 /// True if a process with this `comm` and executable has the name. The kernel truncates `comm`.
@@ -148,13 +144,8 @@ impl RunningProgram {
         };
         let is_off = matches!(setting, "thp.defrag" | "thp.khugepaged/max_ptes_none")
             && value(checked, "thp.enabled").text() == Some("never");
-        let is_without_swap = setting == "vm.swappiness"
-            && checked
-                .host
-                .memory
-                .swap_total
-                .get()
-                .is_some_and(|swap| swap.is_zero());
+        let swap = checked.host.memory.swap_total.get();
+        let is_without_swap = setting == "vm.swappiness" && swap.is_some_and(|s| s.is_zero());
         self.processes.iter().any(by) && !is_off && !is_without_swap
     }
 }

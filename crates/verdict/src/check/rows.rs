@@ -445,7 +445,7 @@ fn offloads(checked: &Checked<'_>, device: &Network) -> CheckRow {
     CheckRow::new("network-offloads", what).with_fact(&device.offloads, |row, known| {
         let off: Vec<&str> = (known.iter())
             .filter(|(_, on)| !**on)
-            .map(|(name, _)| name.as_str())
+            .map(|(name, _)| *name)
             .collect();
         match off.is_empty() {
             true => row.with_value("all on"),

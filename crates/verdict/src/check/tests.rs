@@ -72,15 +72,12 @@ fn one(host: &Host, features: &Features, id: &str) -> CheckRow {
 
 #[test]
 fn a_device_that_leaves_work_to_the_processor_is_looked_at() {
-    let with = |known: &[(&str, bool)]| Features {
+    let with = |known: &[(&'static str, bool)]| Features {
         network: Fact::Known(vec![Network {
             name: "eth0".to_owned(),
             offloads: match known {
                 [] => Fact::Absent,
-                known => {
-                    let named = known.iter().map(|(name, on)| ((*name).to_owned(), *on));
-                    Fact::Known(named.collect())
-                }
+                known => Fact::Known(known.iter().copied().collect()),
             },
             ..Network::default()
         }]),

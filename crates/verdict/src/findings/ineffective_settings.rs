@@ -57,16 +57,7 @@ pub fn shmem_top(host: &Host) -> Option<Finding> {
 
 /// Finds a size below the PMD size that inherits a top-level `never`. The PMD size inherits by
 /// default, so that says nothing.
-pub fn inherit_private(host: &Host) -> Option<Finding> {
-    inherit(host, ThpUse::Private, "madvise")
-}
-
-/// Like [`inherit_private`], for shared memory.
-pub fn inherit_shared(host: &Host) -> Option<Finding> {
-    inherit(host, ThpUse::Shared, "advise")
-}
-
-fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
+pub fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
     let thp = host.thp.known()?;
     let top = thp
         .global_setting(of)
@@ -276,15 +267,15 @@ mod tests {
     fn a_size_that_inherits_never() {
         let mut host = healthy();
         thp(&mut host).enabled = word("never");
-        assert_eq!(inherit_private(&host), None);
+        assert_eq!(inherit(&host, ThpUse::Private, "madvise"), None);
         thp(&mut host).orders[0].anon = word("inherit");
-        let found = inherit_private(&host).unwrap();
+        let found = inherit(&host, ThpUse::Private, "madvise").unwrap();
         assert_eq!(
             found.text,
             "64K inherits transparent_hugepage/enabled, which is never: no effect."
         );
         thp(&mut host).enabled = word("madvise");
-        assert_eq!(inherit_private(&host), None);
+        assert_eq!(inherit(&host, ThpUse::Private, "madvise"), None);
     }
 
     #[test]

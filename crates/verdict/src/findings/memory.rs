@@ -15,10 +15,6 @@ const WORTHWHILE: f64 = 0.05;
 /// Minimum share of free memory in whole huge pages. Below it, free memory counts as fragmented.
 const FRAGMENTED: f64 = 0.1;
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
 /// Finds page tables that take a large share of memory: shared memory on base pages, mapped by many.
 pub fn page_tables(host: &Host) -> Option<Finding> {
     let (tables, total) = (host.memory.page_tables.get()?, host.memory.total.get()?);
@@ -39,9 +35,9 @@ pub fn page_tables(host: &Host) -> Option<Finding> {
         severity,
         "page-tables",
         format!(
-            "Page tables take {tables}, {} of memory{who}. Shared memory on huge pages needs \
+            "Page tables take {tables}, {:.1} % of memory{who}. Shared memory on huge pages needs \
              almost none.",
-            percent(share)
+            share * 100.0
         ),
         most.map_or("hugeleaf mem".to_owned(), |most| {
             format!("hugeleaf why {}", shell_word(&most.name))

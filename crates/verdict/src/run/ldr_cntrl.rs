@@ -76,53 +76,36 @@ fn unknown(key: &str) -> Failure {
 }
 
 fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Failure> {
-    if key == LARGE_PAGE_DATA {
-        let here = match value {
-            "Y" | "y" => size_here(AIX_LARGE, RunRole::Data, host, false),
-            "M" | "m" => size_here(AIX_LARGE, RunRole::Data, host, true),
-            "N" | "n" => Some(PagePolicy::Base),
-            _ => None,
-        };
-        let here = here.ok_or_else(|| {
-            Failure::new(
-                format!("run: {LARGE_PAGE_DATA}={value} is not a valid value"),
-                format!("write {LARGE_PAGE_DATA}=Y (if available), M (mandatory) or N (none)"),
-            )
-        })?;
-        return Ok(Mapped {
-            key: LARGE_PAGE_DATA,
-            value: value.to_owned(),
-            role: RunRole::Data,
-            request: here,
-        });
-    }
-    let (key, role) = SIZES
-        .into_iter()
-        .find(|(known, _)| *known == key)
-        .ok_or_else(|| unknown(key))?;
-    let here = AIX_SIZES
-        .iter()
-        .find(|size| same_size(size, value))
-        .and_then(|size| size_here(size, role, host, false))
-        .ok_or_else(|| {
-            Failure::new(
-                format!("run: {key}={value} is not a page size of AIX"),
-                format!("write one of {}", AIX_SIZES.join(", ")),
-            )
-        })?;
+    let mut known = SIZES.into_iter().chain([(LARGE_PAGE_DATA, RunRole::Data)]);
+    let known = known.find(|(known, _)| *known == key);
+    let (key, role) = known.ok_or_else(|| unknown(key))?;
+    let here = match (key, value) {
+        (LARGE_PAGE_DATA, "Y" | "y") => size_here(AIX_LARGE, role, host, false),
+        (LARGE_PAGE_DATA, "M" | "m") => size_here(AIX_LARGE, role, host, true),
+        (LARGE_PAGE_DATA, "N" | "n") => Some(PagePolicy::Base),
+        (LARGE_PAGE_DATA, _) => None,
+        _ => {
+            let mut sizes = AIX_SIZES.iter();
+            let size = sizes.find(|size| size.parse::<Bytes>() == value.parse::<Bytes>());
+            size.and_then(|size| size_here(size, role, host, false))
+        }
+    };
+    let request = here.ok_or_else(|| match key {
+        LARGE_PAGE_DATA => Failure::new(
+            format!("run: {key}={value} is not a valid value"),
+            format!("write {key}=Y (if available), M (mandatory) or N (none)"),
+        ),
+        _ => Failure::new(
+            format!("run: {key}={value} is not a page size of AIX"),
+            format!("write one of {}", AIX_SIZES.join(", ")),
+        ),
+    })?;
     Ok(Mapped {
         key,
         value: value.to_owned(),
         role,
-        request: here,
+        request,
     })
-}
-
-fn same_size(size: &str, value: &str) -> bool {
-    match (size.parse::<Bytes>(), value.parse::<Bytes>()) {
-        (Ok(size), Ok(value)) => size == value,
-        _ => false,
-    }
 }
 
 /// Translates an AIX size to sizes of this host. For shared memory: all pools up to the size,

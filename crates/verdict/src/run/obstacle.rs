@@ -49,12 +49,8 @@ impl Obstacle {
 fn of_elf(program: &Program, elf: &Elf, arch: &str) -> Option<Obstacle> {
     let path = program.path.display();
     let movable = |because: String| Some(Obstacle::movable(because));
-    let own_bits = if cfg!(target_pointer_width = "64") {
-        64
-    } else {
-        32
-    };
-    if elf.bits != own_bits {
+    let own_bits = usize::BITS;
+    if u32::from(elf.bits) != own_bits {
         return movable(format!(
             "{path} is a {}-bit program, and the library is {own_bits}-bit",
             elf.bits

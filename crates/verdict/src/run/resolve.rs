@@ -30,7 +30,6 @@ pub struct ResolvedPolicy {
 pub struct Missing {
     /// The request as typed: `--shm 1G`.
     pub asked: String,
-    #[serde(rename = "reason")]
     pub reason: String,
     pub command: String,
 }
@@ -141,7 +140,8 @@ fn resolve_ladder(
                 }
             }
             RungResult::Automatic if mandatory => {
-                lacks.push((rung.size, cannot_be_sure(rung.size)))
+                let because = format!("the kernel does not guarantee pages of {}", rung.size);
+                lacks.push((rung.size, Failure::new(because, "# omit the !")));
             }
             RungResult::Automatic => had = true,
             RungResult::Base => {
@@ -200,13 +200,6 @@ fn first_touch(host: &Host) -> Option<(PageSize, Failure)> {
     ))
 }
 
-fn cannot_be_sure(size: PageSize) -> Failure {
-    Failure::new(
-        format!("the kernel does not guarantee pages of {size}"),
-        "# omit the !",
-    )
-}
-
 fn after(host: &Host, want: &PagePolicy, rungs: &RunPolicy, role: RunRole) -> Option<Bytes> {
     let smallest = rungs.ways.iter().map(|way| match way {
         RunPageKind::Thp => pmd(host),
@@ -222,21 +215,15 @@ fn after(host: &Host, want: &PagePolicy, rungs: &RunPolicy, role: RunRole) -> Op
 }
 
 fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Failure> {
-    let numa = policy.numa.as_ref();
-    let lacks = numa.and_then(|numa| {
-        let node = numa
-            .nodes()
-            .iter()
-            .find(|node| !host.nodes.contains(node))?;
-        Some((numa, node))
-    });
-    let Some((numa, node)) = lacks else {
-        return Ok(());
-    };
-    Err(Failure::new(
-        format!("run: --numa {numa}: this host has no node {node} with memory"),
-        format!("name nodes that it has: {}", list(&host.nodes)),
-    ))
+    if let Some(numa) = &policy.numa
+        && let Some(node) = numa.nodes().iter().find(|n| !host.nodes.contains(n))
+    {
+        return Err(Failure::new(
+            format!("run: --numa {numa}: this host has no node {node} with memory"),
+            format!("name nodes that it has: {}", list(&host.nodes)),
+        ));
+    }
+    Ok(())
 }
 
 /// Checks that the reserve is available. It is allocated and touched at once, so a request beyond

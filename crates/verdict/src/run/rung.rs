@@ -38,11 +38,8 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> RungResult {
     let thp = thp_may_serve.then(|| as_thp(host, role, size));
     match (pool, thp) {
         // An empty pool may be filled before the program creates its segment.
-        (Some(Err(_)), Some(Ok(RungResult::Ways(more)))) if host.pool(size).is_some() => {
+        (Some(_), Some(Ok(RungResult::Ways(more)))) if host.pool(size).is_some() => {
             RungResult::Ways([vec![RunPageKind::Hugetlb(size)], more].concat())
-        }
-        (Some(Ok(way)), Some(Ok(RungResult::Ways(more)))) => {
-            RungResult::Ways([vec![way], more].concat())
         }
         (Some(Ok(way)), _) => RungResult::Ways(vec![way]),
         (_, Some(Ok(judged))) => judged,

@@ -1,11 +1,11 @@
 //! Findings about memory: page tables, compaction, huge pages created and split, segments of mixed sizes.
 
 use hugeleaf_trace::model::{MemoryState, PageSizeUsage, SegmentMemory};
-use hugeleaf_trace::tables::memory::{MemoryScope, SegmentRow, held, newest, segments, total};
-use hugeleaf_trace::tables::{profile, share};
+use hugeleaf_trace::tables::memory::{SegmentRow, held, newest, segments, total};
+use hugeleaf_trace::tables::{Scope, profile, share};
 use hugeleaf_units::Bytes;
 
-use super::{Effect, TraceFinding, TraceStats, float, percent};
+use super::{Effect, TraceFinding, TraceStats, percent};
 use crate::findings::Severity;
 
 /// Shares of page tables in memory that are a warning and a problem, as in `status`.
@@ -86,7 +86,7 @@ pub fn compaction_stalls(seen: &TraceStats<'_>) -> Option<TraceFinding> {
         .filter_map(|e| e.nanos)
         .sum();
     if nanos > 0 {
-        evidence.push(format!("{:.2} s waited", float(nanos) / 1e9));
+        evidence.push(format!("{:.2} s waited", nanos as f64 / 1e9));
     }
     Some(TraceFinding {
         id: "compaction-stalls",
@@ -109,7 +109,7 @@ pub fn khugepaged_busy(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     if possible <= 0.0 {
         return None;
     }
-    let part = float(row.modes.total()) / possible;
+    let part = row.modes.total() as f64 / possible;
     if part < KHUGEPAGED_SHARE {
         return None;
     }
@@ -194,7 +194,7 @@ pub fn splits(seen: &TraceStats<'_>) -> Option<TraceFinding> {
 /// unknown.
 fn lost_by_target(seen: &TraceStats<'_>) -> Option<Bytes> {
     let at = |state: Option<&MemoryState>, kind: &str| {
-        let held = held(state?, MemoryScope::Target)?;
+        let held = held(state?, Scope::Target)?;
         let of_kind = held.iter().filter(|held| held.kind == kind);
         Some(of_kind.map(|held| held.bytes).sum::<u64>())
     };

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{CpuMode, PageSizeUsage};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
-use hugeleaf_trace::tables::memory::{MemoryScope, coverage, held, newest, total};
+use hugeleaf_trace::tables::memory::{coverage, held, newest, total};
 use hugeleaf_trace::tables::profile::busy;
-use hugeleaf_trace::tables::{Scope, share, target_name};
+use hugeleaf_trace::tables::{Scope, memory_scope, share, target_name};
 use hugeleaf_units::Bytes;
 
 use super::areas::{Area, area_of, area_of_stack, is_release};
-use super::{float, percent};
+use super::percent;
 use crate::findings::shell_word;
 
 #[derive(Debug, Clone)]
@@ -32,10 +32,6 @@ pub struct TraceStats<'a> {
 
 impl<'a> TraceStats<'a> {
     pub fn of(trace: &'a Trace) -> TraceStats<'a> {
-        let whose = match trace.target {
-            Some(_) => MemoryScope::Target,
-            None => MemoryScope::Host,
-        };
         let mut seen = TraceStats {
             trace,
             cpu: intervals::target_cpu(trace),
@@ -45,7 +41,7 @@ impl<'a> TraceStats<'a> {
             areas: BTreeMap::new(),
             host_samples: 0,
             host_areas: BTreeMap::new(),
-            held: newest(trace).and_then(|state| held(state, whose)),
+            held: newest(trace).and_then(|state| held(state, memory_scope(trace))),
         };
         let stacks = 0..u32::try_from(trace.stacks.len()).unwrap_or(u32::MAX);
         let by_stack: Vec<_> = stacks.map(|s| area_of_stack(seen.kernel(s))).collect();
@@ -99,7 +95,7 @@ impl<'a> TraceStats<'a> {
     /// Converts a number of events to events per second.
     pub fn a_second(&self, count: u64) -> f64 {
         match self.trace.seconds > 0.0 {
-            true => float(count) / self.trace.seconds,
+            true => count as f64 / self.trace.seconds,
             false => 0.0,
         }
     }

@@ -1,6 +1,6 @@
 //! Finds the obstacles of one segment: first those of the whole segment, then those of its pages.
 
-use hugeleaf_host::{Fact, Role, Segment};
+use hugeleaf_host::{Fact, PageUsage, Role, Segment};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
 use crate::eligible::{self, MappingKind, Slot};
@@ -32,21 +32,16 @@ pub struct SegmentFindings {
 enum Whole {
     /// The segment is on the pool, or is empty.
     Done,
-    /// The segment cannot hold a huge page of any size.
-    TooSmall,
     Stopped(Reason),
+    /// No page of PMD size fits, or none of any size.
     ShortOfPmd,
     /// The pages decide. The reason applies to fully resident blocks.
     ByPages(Reason),
 }
 
 pub fn examine(case: &Case<'_>, segment: &Segment) -> SegmentFindings {
-    let large: Bytes = segment
-        .by_page_size
-        .iter()
-        .filter(|h| h.kind != PageKind::Base)
-        .map(|h| h.bytes)
-        .sum();
+    let held = &segment.by_page_size;
+    let large = PageUsage::total(held) - PageUsage::on_base(held);
     let mut found = SegmentFindings {
         resident: segment.resident,
         huge: large.min(segment.resident),
@@ -55,7 +50,6 @@ pub fn examine(case: &Case<'_>, segment: &Segment) -> SegmentFindings {
     };
     match whole(case, segment) {
         Whole::Done => found.huge = found.resident,
-        Whole::TooSmall => found.too_small = found.resident - found.huge,
         Whole::Stopped(reason) => found.put_rest(segment, reason),
         Whole::ShortOfPmd => match short_of_pmd(case, segment, segment.range) {
             Some(reason) => found.put_rest(segment, reason),
@@ -134,9 +128,9 @@ fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
         return Whole::Done;
     }
     let allowed = eligible::mapping(case.host, case.process, segment);
-    match case.smallest {
-        Some(smallest) if segment.range.len() < smallest.bytes() => return Whole::TooSmall,
-        _ => {}
+    let len = segment.range.len();
+    if case.smallest.is_some_and(|smallest| len < smallest.bytes()) {
+        return Whole::ShortOfPmd;
     }
     match (allowed, MappingKind::from_segment(segment)) {
         (Ok(MappingKind::Private), _) => Whole::ByPages(setting::of_private(case, segment)),
@@ -222,7 +216,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Seg
                 reason,
                 range: slot.range,
                 bytes: slot.tally.on_base(),
-                missing: missing(slot),
+                missing: slot.range.len() - slot.tally.present - slot.tally.swapped,
                 swapped: slot.tally.swapped,
                 holes: holes(reason, slot.tally.present, slot.range),
             }),
@@ -242,10 +236,6 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Seg
     found.deduct_unlocated(unseen);
 }
 
-fn missing(slot: &Slot) -> Bytes {
-    slot.range.len() - slot.tally.present - slot.tally.swapped
-}
-
 fn of_block(case: &Case<'_>, segment: &Segment, slot: &Slot, decides: Reason) -> Reason {
     let (kind, tally, len) = (
         MappingKind::from_segment(segment),
@@ -255,19 +245,9 @@ fn of_block(case: &Case<'_>, segment: &Segment, slot: &Slot, decides: Reason) ->
     match eligible::block(kind, len, tally, len) {
         _ if tally.present.is_zero() => Reason::Swapped,
         Err(reason) => reason,
-        Ok(()) if is_registered(case, slot.range) => Reason::Pinned,
+        Ok(()) if case.process.is_registered(slot.range) => Reason::Pinned,
         Ok(()) => decides,
     }
-}
-
-/// True if an io_uring ring registered a part of otherwise promotable memory.
-pub fn is_registered(case: &Case<'_>, range: Range) -> bool {
-    let mut buffers = registered(case).iter();
-    buffers.any(|buffer| buffer.intersect(range).is_some())
-}
-
-fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
-    case.process.registered.known().map_or(&[], Vec::as_slice)
 }
 
 /// Judges a segment without a page map. The counters are split, and each share applies to the whole range.
@@ -319,7 +299,8 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut 
 /// The rest, rounded up to whole huge pages, is deducted from the largest promotable ranges.
 pub fn place_pinned(case: &Case<'_>, found: &mut [SegmentFindings]) {
     let Some(pmd) = case.pmd else { return };
-    let known: Bytes = registered(case).iter().map(|buffer| buffer.len()).sum();
+    let buffers = case.process.registered.entries().iter();
+    let known: Bytes = buffers.map(|buffer| buffer.len()).sum();
     let mut left = pmd.pages_for(case.process.pinned - known).in_bytes(pmd);
     while !left.is_zero() {
         let largest = found

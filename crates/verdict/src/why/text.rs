@@ -450,7 +450,7 @@ impl Words<'_> {
             ),
             Reason::Pinned => {
                 let range = self.finding.range;
-                let what = match segment::is_registered(self.case, range) {
+                let what = match process.is_registered(range) {
                     true => format!(
                         "an io_uring of this process has registered buffers here (/proc/{}/fdinfo)",
                         process.pid

@@ -22,11 +22,7 @@ impl UsageCounters {
         let of_server = tree.map(Resolved::all).unwrap_or_default().into_iter();
         let all = of_server.filter_map(|pid| used(root, pid.0));
         let used = all.fold(own, |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
-        let text = root
-            .read("proc/vmstat")
-            .known()
-            .cloned()
-            .unwrap_or_default();
+        let text = root.read("proc/vmstat").or_default();
         let vmstat = parse_vmstat(&text).map(|(name, count)| (name.to_owned(), count));
         UsageCounters {
             used,

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hugeleaf_units::{line_and_column, parse_time};
+use hugeleaf_units::deserialize::time;
+use hugeleaf_units::line_and_column;
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -246,11 +247,6 @@ fn command<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     }
 }
 
-fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    parse_time(&text).map_err(serde::de::Error::custom)
-}
-
 impl WorkloadSpec {
     pub fn parse(path: &Path, text: &str) -> Result<WorkloadSpec, FileError> {
         let error = |(span, what): SpannedError| {
@@ -287,18 +283,13 @@ impl WorkloadSpec {
     pub fn points(&self) -> Vec<Vec<(String, String)>> {
         let mut points = vec![Vec::new()];
         for (name, values) in &self.matrix {
-            let with = |point: &Vec<(String, String)>| {
-                let all: Vec<_> = values
-                    .iter()
-                    .map(|value| {
-                        let mut point = point.clone();
-                        point.push((name.clone(), value.clone()));
-                        point
-                    })
-                    .collect();
-                all
-            };
-            points = points.iter().flat_map(with).collect();
+            for point in std::mem::take(&mut points) {
+                for value in values {
+                    let mut point: Vec<(String, String)> = point.clone();
+                    point.push((name.clone(), value.clone()));
+                    points.push(point);
+                }
+            }
         }
         points
     }
@@ -340,25 +331,19 @@ impl WorkloadToml {
             files: files(self.files)?,
             prepare: self.prepare,
             server: self.server,
-            load: self.load.load(),
+            load: LoadSpec {
+                script: Script {
+                    run: self.load.run,
+                    limit: self.load.limit,
+                },
+                warm: self.load.warm,
+                looped: self.load.looped,
+            },
             measures: measures(self.measure)?,
             check: self.check,
             arms,
             unfit,
         })
-    }
-}
-
-impl WrittenLoad {
-    fn load(self) -> LoadSpec {
-        LoadSpec {
-            script: Script {
-                run: self.run,
-                limit: self.limit,
-            },
-            warm: self.warm,
-            looped: self.looped,
-        }
     }
 }
 

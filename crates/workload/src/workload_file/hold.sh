@@ -1,4 +1,4 @@
-# Run in a mount namespace by stage.rs, with the folder of a stage.
+# Run in a mount namespace by runner.rs, with the folder of a stage.
 mount -t tmpfs -o mode=1777 hugeleaf /dev/shm
 lay() {
     cd "$1" && mount -t tmpfs hugeleaf over && mkdir over/upper over/work && chmod 1777 over/upper &&

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 use hugeleaf_host::executable::find_program;
+use hugeleaf_units::deserialize::some;
 use hugeleaf_units::{Bytes, Failure};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::size::{Size, some};
+use super::size::Size;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]

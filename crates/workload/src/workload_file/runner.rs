@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hugeleaf_host::demand::account::PasswdEntry;
 use hugeleaf_host::{Resolved, Root, Target};
 use hugeleaf_sys::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,7 +28,7 @@ use super::counts::UsageCounters;
 use super::file::{Script, WorkloadSpec};
 use super::metrics::LoadOutput;
 use super::needs::search_path;
-use crate::child::{Account, account_of, wait};
+use crate::child::{nobody, wait};
 
 pub type Variables = [(String, String)];
 
@@ -95,7 +96,7 @@ pub type Watched<'a> = &'a mut dyn FnMut(u32);
 pub struct Runner<'a> {
     described: &'a WorkloadSpec,
     folder: PathBuf,
-    account: Option<Account>,
+    account: Option<PasswdEntry>,
     is_isolated: bool,
     own: Option<PrivateMounts>,
     mark: String,
@@ -132,7 +133,7 @@ impl<'a> Runner<'a> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let account = match described.needs.root {
             true => None,
-            false => account_of("nobody").map_err(io_of("/etc/passwd"))?,
+            false => nobody().map_err(io_of("/etc/passwd"))?,
         };
         remove_abandoned(below);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -195,8 +196,8 @@ impl<'a> Runner<'a> {
             fs::write(&file, text)?;
             fs::set_permissions(&file, Permissions::from_mode(0o755))?;
         }
-        match self.account {
-            Some(Account { uid, gid }) => chown(self.work(), Some(uid), Some(gid)),
+        match &self.account {
+            Some(PasswdEntry { uid, gid, .. }) => chown(self.work(), Some(*uid), Some(*gid)),
             None => Ok(()),
         }
     }
@@ -338,7 +339,7 @@ impl<'a> Runner<'a> {
             words.extend(ISOLATED.map(Into::into));
         }
         words.extend_from_slice(start_with);
-        if let Some(Account { uid, gid }) = self.account {
+        if let Some(PasswdEntry { uid, gid, .. }) = &self.account {
             let ids = [format!("--reuid={uid}"), format!("--regid={gid}")];
             words.push("setpriv".into());
             words.extend(ids.map(Into::into));
@@ -528,7 +529,7 @@ impl RunningServer {
                 said: self.started.output_tail(),
             });
         }
-        self.started.ask_to_end();
+        self.started.inner().into_iter().for_each(terminate);
         wait(&mut self.started.child, PATIENCE);
         Ok(())
     }
@@ -544,10 +545,6 @@ impl Started {
         let children = Root::live().read(format!("proc/{pid}/task/{pid}/children"));
         let children = children.known()?;
         children.split_whitespace().next()?.parse().ok()
-    }
-
-    fn ask_to_end(&self) {
-        self.inner().into_iter().for_each(terminate);
     }
 
     /// Sends SIGTERM to the whole tree, because a shell as first process of a PID namespace ignores it.

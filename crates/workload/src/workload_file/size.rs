@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use hugeleaf_units::Bytes;
+use hugeleaf_units::deserialize::checked;
 use serde::{Deserialize, Deserializer};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,25 +47,8 @@ impl FromStr for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
-        parsed(from)
+        checked(from, Size::from_str)
     }
-}
-
-pub(super) fn parsed<'de, T, D>(from: D) -> Result<T, D::Error>
-where
-    T: FromStr<Err: fmt::Display>,
-    D: Deserializer<'de>,
-{
-    let text = String::deserialize(from)?;
-    text.parse().map_err(serde::de::Error::custom)
-}
-
-pub(super) fn some<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
-where
-    T: FromStr<Err: fmt::Display>,
-    D: Deserializer<'de>,
-{
-    parsed(from).map(Some)
 }
 
 impl fmt::Display for Size {

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
-use rustix::process::Signal;
 
 use crate::clients::{Clients, Operation};
 use crate::kit::{self, Guarding, Place};
@@ -17,7 +16,11 @@ use crate::servers::{MARIADB, open_mariadb, open_redis};
 use crate::{Asked, Failed, HUGELEAF, Mode};
 use hugeleaf_testkit::host::ExclusiveHost;
 use hugeleaf_testkit::jvm::{self, Jvm};
-use hugeleaf_testkit::server::{Server, ServerAccount, as_account, folder_for, prepare};
+use hugeleaf_testkit::mariadb::install_on;
+use hugeleaf_testkit::redis_server::settings_on;
+use hugeleaf_testkit::server::{
+    Server, ServerAccount, ShutdownSignals, as_account, folder_for, prepare,
+};
 use hugeleaf_testkit::{ChildGuard, facts, find_program};
 
 /// The mechanism that keeps a server on huge pages.
@@ -180,7 +183,7 @@ fn measure(
     }
     server.grow(scale.grow_mib)?;
     let _khugepaged = match arm {
-        Arm::Khugepaged => Some(Khugepaged::as_started(host)),
+        Arm::Khugepaged => Some(Khugepaged::set(host, &[])),
         Arm::Aggressive => Some(Khugepaged::without_pauses(host)),
         _ => None,
     };
@@ -235,10 +238,6 @@ impl Khugepaged {
         }
         host.choose("enabled", "always");
         Khugepaged(before)
-    }
-
-    fn as_started(host: &ExclusiveHost) -> Khugepaged {
-        Khugepaged::set(host, &[])
     }
 
     fn without_pauses(host: &ExclusiveHost) -> Khugepaged {
@@ -395,21 +394,16 @@ fn open(subject: &str, arm: Arm, scale: &Scale) -> Result<Option<Subject>, Faile
 }
 
 fn open_mariadb_server(arm: Arm, scale: &Scale) -> Result<Option<Subject>, Failed> {
-    let (Some(program), Some(install)) = (
-        find_program(&["mariadbd"]),
-        find_program(&["mariadb-install-db"]),
-    ) else {
+    let Some((program, install)) = hugeleaf_testkit::mariadb::programs() else {
         return Ok(None);
     };
     let account = ServerAccount::first_of(&["mysql", "nobody"]);
     let folder = folder_for(account);
     let data = format!("--datadir={}", folder.path().join("data").display());
-    prepare(as_account(account, &install, folder.path()).args([
-        "--no-defaults",
-        &data,
-        "--auth-root-authentication-method=normal",
-        "--skip-test-db",
-    ]));
+    prepare(install_on(
+        &mut as_account(account, &install, folder.path()),
+        &folder.path().join("data"),
+    ));
     let socket = folder.path().join("mariadb.sock");
     let mut command = command(arm, account, &program, folder.path());
     command
@@ -418,11 +412,12 @@ fn open_mariadb_server(arm: Arm, scale: &Scale) -> Result<Option<Subject>, Faile
         .arg(format!("--innodb-buffer-pool-size={}", FIRST_MIB << 20))
         .args(MARIADB)
         .arg("--innodb-log-file-size=256M");
-    let server = Server::start(&mut command, folder, Signal::TERM, || {
+    let server = Server::start(&mut command, folder, ShutdownSignals::TERM, || {
         open_mariadb(&socket).is_ok()
     });
     let mut connection = open_mariadb(&socket)?;
-    let rows = rows(scale);
+    // Enough to fill the pool after growth.
+    let rows = ((FIRST_MIB + scale.grow_mib) << 20) / 740;
     for statement in [
         "CREATE DATABASE t".to_owned(),
         "CREATE TABLE t.rows (id INT PRIMARY KEY, changes INT, text VARCHAR(700) CHARACTER SET latin1) ENGINE=InnoDB"
@@ -433,11 +428,6 @@ fn open_mariadb_server(arm: Arm, scale: &Scale) -> Result<Option<Subject>, Faile
         connection.query_drop(&statement)?;
     }
     Ok(Some(Subject::MariaDb { server, socket }))
-}
-
-/// Returns the number of rows that fills the pool after growth.
-fn rows(scale: &Scale) -> u64 {
-    ((FIRST_MIB + scale.grow_mib) << 20) / 740
 }
 
 /// Reads random rows among those that are in the pool from the start.
@@ -463,14 +453,9 @@ fn open_redis_server(arm: Arm) -> Result<Option<Subject>, Failed> {
     let folder = folder_for(account);
     let socket = folder.path().join("redis.sock");
     let mut command = command(arm, account, &program, folder.path());
-    command
-        .args(["--port", "0", "--unixsocketperm", "777", "--unixsocket"])
-        .arg(&socket)
-        .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-        // Redis itself requests base pages from the kernel unless configured otherwise.
-        .args(["--disable-thp", "no", "--dir"])
-        .arg(folder.path());
-    let server = Server::start(&mut command, folder, Signal::TERM, || {
+    // Redis itself requests base pages from the kernel unless configured otherwise.
+    settings_on(&mut command, folder.path()).args(["--disable-thp", "no"]);
+    let server = Server::start(&mut command, folder, ShutdownSignals::TERM, || {
         open_redis(&socket).is_ok()
     });
     fill_redis(&socket, 0, (FIRST_MIB << 20) / KEY)?;

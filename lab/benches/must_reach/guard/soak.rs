@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::process::maps::parse_smaps;
+use hugeleaf_host::process::maps::read_smaps_lines;
 use serde_json::{Value, json};
 
 use super::{Holder, compile, mib, named, used};
@@ -227,7 +227,7 @@ impl Processes {
 
 fn huge_bytes(pid: u32) -> Result<u64, Failed> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    Ok(parse_smaps(&text)?
+    Ok(read_smaps_lines(&mut text.as_bytes())??
         .iter()
         .map(|sum| sum.counts.pmd_mapped.get())
         .sum())

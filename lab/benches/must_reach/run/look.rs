@@ -19,8 +19,8 @@ pub struct Held {
 impl Held {
     /// Returns the coverage; `None` without resident memory.
     pub fn coverage(self) -> Option<f64> {
-        let large = super::number(self.thp + self.hugetlb);
-        (self.resident > 0).then(|| large / super::number(self.resident))
+        let large = (self.thp + self.hugetlb) as f64;
+        (self.resident > 0).then(|| large / self.resident as f64)
     }
 }
 

@@ -11,7 +11,7 @@ use super::arms::Arm;
 use super::host::Host;
 use super::look::{Look, look, resident};
 use super::talk::{Talk, after};
-use super::{Environment, number};
+use super::{compile, folder};
 use crate::record::Record;
 use crate::{Asked, Failed, HUGELEAF, Mode};
 
@@ -56,9 +56,9 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     let Some(host) = Host::lock("run-pool")? else {
         return Ok(());
     };
-    let workshop = Environment::new()?;
+    let workshop = folder()?;
     let bytes = Bytes::from_mib(if asked.mode == Mode::Full { 1024 } else { 32 });
-    let Some(program) = workshop.compile("shared", include_str!("shared.c"))? else {
+    let Some(program) = compile(workshop.path(), "shared", include_str!("shared.c"))? else {
         println!("not run: run-pool: needs a C compiler");
         return Ok(());
     };
@@ -122,7 +122,7 @@ fn figures(ran: &Ran, bare: &Ran, is_right: bool) -> Value {
         "shared_hugetlb_bytes": ran.look.shared.hugetlb,
         "shared_thp_bytes": ran.look.shared.thp,
         "shared_on_large": ran.look.shared.coverage(),
-        "resident_over_bare": number(ran.resident) / number(bare.resident),
+        "resident_over_bare": ran.resident as f64 / bare.resident as f64,
         "mem_says": ran.roles,
     })
 }

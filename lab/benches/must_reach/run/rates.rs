@@ -12,7 +12,7 @@ use super::arms::{Arm, BARE, RUN_THP};
 use super::host::Host;
 use super::samples::{Sample, Samples};
 use super::talk::{Talk, value};
-use super::{Environment, done, number};
+use super::{compile, done, folder};
 use crate::record::{Record, median};
 use crate::{Asked, Failed, Mode};
 use hugeleaf_testkit::facts;
@@ -41,8 +41,8 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     let Some(host) = Host::lock("run-rates")? else {
         return Ok(());
     };
-    let workshop = Environment::new()?;
-    let Some(program) = workshop.compile("rates", include_str!("rates.c"))? else {
+    let workshop = folder()?;
+    let Some(program) = compile(workshop.path(), "rates", include_str!("rates.c"))? else {
         println!("not run: run-rates: needs a C compiler");
         return Ok(());
     };
@@ -259,7 +259,7 @@ fn idle(
                 "threads": after.len(),
                 "processes": everybody,
                 "coverage": super::look::look(talk.pid())?.private.coverage(),
-                "resident_bytes": number(super::look::resident(talk.pid())?),
+                "resident_bytes": super::look::resident(talk.pid())? as f64,
             }),
         );
         talk.until_end()?;

@@ -2,10 +2,11 @@
 //! largest size. It continues on command.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use hugeleaf_testkit::ChildGuard;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Failed;
@@ -15,7 +16,7 @@ const AT_MOST: Duration = Duration::from_secs(240);
 
 /// A program with a dialogue.
 pub struct Talk {
-    child: Child,
+    child: ChildGuard,
     stdin: Option<ChildStdin>,
     lines: std::io::Lines<BufReader<ChildStdout>>,
     shown: String,
@@ -43,7 +44,7 @@ impl Talk {
             }
         });
         Ok(Talk {
-            child,
+            child: ChildGuard(child),
             stdin,
             lines: BufReader::new(stdout).lines(),
             shown,
@@ -53,7 +54,7 @@ impl Talk {
 
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Sends it a text.
@@ -73,7 +74,7 @@ impl Talk {
             }
             said.push(line);
         }
-        let status = self.child.wait()?;
+        let status = self.child.0.wait()?;
         Err(format!("{}: {status} before it was ready: {said:?}", self.shown).into())
     }
 
@@ -81,20 +82,11 @@ impl Talk {
     pub fn until_end(mut self) -> Result<Vec<String>, Failed> {
         drop(self.stdin.take());
         let said: Result<Vec<String>, _> = self.lines.by_ref().collect();
-        let status = self.child.wait()?;
+        let status = self.child.0.wait()?;
         if !status.success() {
             return Err(format!("{}: {status}", self.shown).into());
         }
         Ok(said?)
-    }
-}
-
-impl Drop for Talk {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
     }
 }
 

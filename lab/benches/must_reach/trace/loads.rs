@@ -1,13 +1,13 @@
 //! Continuous loads that report their rate. Each ends when it is dropped.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::Failed;
-use hugeleaf_testkit::find_program;
+use hugeleaf_testkit::ChildGuard;
 
 /// A continuous load.
 pub trait Load {
@@ -18,29 +18,9 @@ pub trait Load {
 /// Threads that contend for the lock of one address space.
 const THREADS: &str = "4";
 
-/// Each thread maps, touches and unmaps, and so takes one lock twice a turn.
-const FIGHT: &str = include_str!("fight.c");
-
-/// Compiles the load with contention; `None` if there is no compiler.
-pub fn compile(folder: &Path) -> Result<Option<PathBuf>, Failed> {
-    let Some(compiler) = find_program(&["cc", "gcc"]) else {
-        return Ok(None);
-    };
-    let (source, program) = (folder.join("fight.c"), folder.join("fight"));
-    std::fs::write(&source, FIGHT)?;
-    let mut command = Command::new(compiler);
-    command
-        .args(["-O2", "-pthread", "-o"])
-        .args([&program, &source]);
-    match command.status()?.success() {
-        true => Ok(Some(program)),
-        false => Err("the load was not compiled".into()),
-    }
-}
-
 /// Threads that contend for a lock; they answer each line with their progress.
 pub struct Fight {
-    child: Child,
+    _child: ChildGuard,
     questions: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
@@ -56,7 +36,7 @@ impl Fight {
         let questions = child.stdin.take().ok_or("no pipe to the load")?;
         let answers = child.stdout.take().ok_or("no pipe from the load")?;
         Ok(Fight {
-            child,
+            _child: ChildGuard(child),
             questions,
             answers: BufReader::new(answers),
         })
@@ -84,15 +64,9 @@ impl Load for Fight {
     }
 }
 
-impl Drop for Fight {
-    fn drop(&mut self) {
-        stop(&mut self.child);
-    }
-}
-
 /// pgbench, which prints its rate each second.
 pub struct Pgbench {
-    child: Child,
+    _child: ChildGuard,
     rates: Receiver<f64>,
 }
 
@@ -114,7 +88,10 @@ impl Pgbench {
                 }
             }
         });
-        Ok(Pgbench { child, rates })
+        Ok(Pgbench {
+            _child: ChildGuard(child),
+            rates,
+        })
     }
 
     fn next(&self) -> Result<f64, Failed> {
@@ -140,16 +117,4 @@ impl Load for Pgbench {
         }
         Ok(sum / seconds.max(1) as f64)
     }
-}
-
-impl Drop for Pgbench {
-    fn drop(&mut self) {
-        stop(&mut self.child);
-    }
-}
-
-fn stop(child: &mut Child) {
-    // It may have ended on its own; the failure was then reported already.
-    let _ = child.kill();
-    let _ = child.wait();
 }

@@ -111,22 +111,17 @@ fn text(
     let mut text = format!(
         "schema = 1\n\n[[balance]]\nname = \"amm\"\ntarget = \"{}\"\naction = \"balance\"\n\
          every = \"{every}ms\"\npages = \"{pages}\"\n",
-        whole(target + programs)
+        (target + programs).get()
     );
     for (name, address) in NAMES.iter().zip(addresses) {
         text.push_str(&format!(
             "\n  [[balance.component]]\n  name = \"{name}\"\n  kind = \"mariadb\"\n  \
              address = \"{address}\"\n  least = \"{}\"\n  most = \"{}\"\n",
-            whole(least),
-            whole(most)
+            least.get(),
+            most.get()
         ));
     }
     text
-}
-
-/// Formats a size without rounding.
-fn whole(bytes: Bytes) -> String {
-    bytes.get().to_string()
 }
 
 #[cfg(test)]

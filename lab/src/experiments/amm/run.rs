@@ -1,20 +1,21 @@
 //! One run: all phases of a load, on servers started for it.
 
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::{self, ScopedJoinHandle};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::kits::keyed::ClientCounters;
-use crate::kits::tpcc::{MariadbWatch, TpccError};
+use crate::kits::tpcc::{MariadbWatch, TpccError, joined};
 use hugeleaf_units::{Bytes, PageKind};
+use tempfile::TempDir;
 
 use super::AmmSettings;
 use super::arm::AmmArm;
 use super::balancer::Balancer;
-use super::load::{AmmLoad, Phase};
+use super::load::{Activity, AmmLoad, Phase};
 use super::rows::{PhaseSeen, RunSeen, ServersSample};
 use super::tenant::{Tenant, Tenants, ours, sample};
 use hugeleaf_proof::bench::{BenchError, Machine};
@@ -40,12 +41,12 @@ impl AmmRun<'_> {
     /// Restarts the servers and runs all phases.
     ///
     /// # Errors
-    /// [`BenchError::Lacking`] if the host lacks the pages of the arm.
+    /// [`BenchError::PagesMissing`] if the host lacks the pages of the arm.
     pub(super) fn measure(&self, tenants: &mut Tenants<'_>) -> Result<RunSeen, BenchError> {
         tenants.restart(self.arm, self.load)?;
         let both = &tenants.both;
         let mut watches = [both[0].watch()?, both[1].watch()?];
-        let folder = Folder::new(&self.settings.parent_folder)?;
+        let folder = private_folder(&self.settings.parent_folder)?;
         let mut balancer = match self.arm.automatic {
             true => {
                 let addresses = both.each_ref().map(Tenant::address);
@@ -54,7 +55,7 @@ impl AmmRun<'_> {
                     (self.settings, self.machine.program),
                     about,
                     addresses,
-                    &folder.0,
+                    folder.path(),
                 )?)
             }
             false => None,
@@ -114,10 +115,10 @@ impl AmmRun<'_> {
             let shared = &shared;
             let mut workers = Vec::new();
             for (which, tenant) in both.iter().enumerate() {
-                let connections = match self.load.is_tpcc() {
+                let connections = match phase.activities[which] {
                     // The run of the order entry opens its own connections.
-                    true => 1,
-                    false => connections(phase, which, self.settings),
+                    Activity::Busy(_) if !self.load.is_tpcc() => self.settings.connections,
+                    _ => 1,
                 };
                 for connection in 0..connections {
                     let work = move || self.work(phase, tenant, (which, connection), shared);
@@ -215,46 +216,16 @@ impl AmmRun<'_> {
     }
 }
 
-/// Returns the number of connections of a server in a phase.
-fn connections(phase: &Phase, which: usize, settings: &AmmSettings) -> usize {
-    match phase.activities[which] {
-        super::load::Activity::Busy(_) => settings.connections,
-        _ => 1,
-    }
-}
-
-/// Joins all workers and returns the first error.
-fn joined(workers: Vec<ScopedJoinHandle<'_, Result<(), TpccError>>>) -> Result<(), TpccError> {
-    let ended = workers.into_iter().map(|worker| worker.join());
-    let ended: Vec<_> = ended
-        .map(|ended| ended.unwrap_or(Err(TpccError::Thread)))
-        .collect();
-    let is_reason = |ended: &Result<(), TpccError>| !matches!(ended, Err(TpccError::Stopped));
-    let (reasons, stopped): (Vec<_>, Vec<_>) = ended.into_iter().partition(is_reason);
-    reasons.into_iter().chain(stopped).collect()
-}
-
-/// A private folder for the balancer's file and log; removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(below: &Path) -> Result<Folder, BenchError> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("hugeleaf-amm-{}-{number}", std::process::id());
-        let folder = below.join(name);
-        let made = fs::DirBuilder::new().mode(0o700).create(&folder);
-        made.map(|()| Folder(folder.clone())).map_err(|e| {
-            BenchError::missing(
-                format!("bench amm: {}: {e}", folder.display()),
-                "name a writable folder: --below DIR",
-            )
-        })
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Makes a private folder for the balancer's file and log; removed when dropped.
+fn private_folder(parent: &Path) -> Result<TempDir, BenchError> {
+    let made = tempfile::Builder::new()
+        .prefix("hugeleaf-amm-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir_in(parent);
+    made.map_err(|e| {
+        BenchError::missing(
+            format!("bench amm: {e}"),
+            "name a writable folder: --below DIR",
+        )
+    })
 }

@@ -58,7 +58,7 @@ impl<'a> Tenants<'a> {
     /// Restarts both servers on the pages of an arm, with a full cache that holds the pages they read first.
     ///
     /// # Errors
-    /// [`BenchError::Lacking`] if the host lacks the pages of the arm.
+    /// [`BenchError::PagesMissing`] if the host lacks the pages of the arm.
     pub(super) fn restart(&mut self, arm: AmmArm, load: AmmLoad) -> Result<(), BenchError> {
         let (settings, machine) = (self.settings, self.machine);
         if arm.pages == AmmPages::Hugetlb {
@@ -170,7 +170,7 @@ fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> Server
         below: settings.parent_folder.clone(),
         cache: size,
         huge_pages: hugetlb,
-        durability: settings.durability.into(),
+        durability: settings.durability,
         connections: 2 * settings.connections + 8,
         // Reads of pages outside the buffer pool reach the disk, not the page cache. Little memory is used besides
         // the buffer pool.

@@ -1,13 +1,12 @@
 //! A process that copies a file repeatedly below the database's folder. It puts pressure on the page
 //! cache, as a backup does. Its files are unlinked, so they disappear with the process.
 
-use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use hugeleaf_host::Root;
+use hugeleaf_testkit::ChildGuard;
 use hugeleaf_units::Bytes;
 
 use hugeleaf_proof::bench::BenchError;
@@ -18,7 +17,7 @@ pub const COPIER: &str = "bench-copier";
 const CHUNK: usize = 256 * 1024;
 
 /// A running copier; ended when dropped.
-pub(super) struct Copier(Child);
+pub(super) struct Copier(ChildGuard);
 
 impl Copier {
     /// Starts a copier if a length is given, and waits for its first file.
@@ -48,9 +47,9 @@ impl Copier {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| lost(e.to_string()))?;
-        let mut copier = Copier(child);
+        let mut copier = Copier(ChildGuard(child));
         let mut said = [0; 1];
-        let ready = copier.0.stdout.as_mut();
+        let ready = copier.0.0.stdout.as_mut();
         match ready.map(|out| out.read_exact(&mut said)) {
             Some(Ok(())) => Ok(Some(copier)),
             _ => Err(lost("the copying process ended at once".to_owned())),
@@ -59,19 +58,12 @@ impl Copier {
 
     /// Returns the bytes that it has written since its start.
     pub(super) fn copied(&self, root: &Root) -> Option<u64> {
-        let text = root.read(format!("proc/{}/io", self.0.id()));
+        let text = root.read(format!("proc/{}/io", self.0.0.id()));
         let line = text
             .known()?
             .lines()
             .find_map(|l| l.strip_prefix("wchar: "));
         line?.trim().parse().ok()
-    }
-}
-
-impl Drop for Copier {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -100,22 +92,13 @@ fn check_room(length: Bytes, folder: &Path) -> Result<(), BenchError> {
 /// Those of the files.
 pub fn copy_until_ended(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible> {
     let _ = hugeleaf_workload::child::end_with_parent();
-    copy(folder, length)
-}
-
-fn copy(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible> {
-    let mut buffer = vec![7; CHUNK];
-    let mut from = nameless(folder)?;
-    let mut left = length;
-    while left > 0 {
-        let part = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-        from.write_all(&buffer[..part])?;
-        left -= part as u64;
-    }
+    let mut buffer = vec![0; CHUNK];
+    let mut from = tempfile::tempfile_in(folder)?;
+    std::io::copy(&mut std::io::repeat(7).take(length), &mut from)?;
     let mut ready = std::io::stdout();
     ready.write_all(b".")?;
     ready.flush()?;
-    let mut to = nameless(folder)?;
+    let mut to = tempfile::tempfile_in(folder)?;
     loop {
         from.seek(SeekFrom::Start(0))?;
         to.seek(SeekFrom::Start(0))?;
@@ -128,15 +111,4 @@ fn copy(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible>
             to.write_all(&buffer[..part])?;
         }
     }
-}
-
-/// Creates an unlinked file, which is invisible and disappears when closed.
-fn nameless(folder: &Path) -> std::io::Result<File> {
-    let name = format!("hugeleaf-copy-{}", std::process::id());
-    let path = folder.join(name);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }

@@ -68,24 +68,12 @@ fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machi
 }
 
 pub(super) struct Embedded<'a> {
-    folder: &'a Path,
-    order: &'a OltpSettings,
-    machine: &'a Machine<'a>,
+    pub(super) folder: &'a Path,
+    pub(super) order: &'a OltpSettings,
+    pub(super) machine: &'a Machine<'a>,
 }
 
-impl<'a> Embedded<'a> {
-    pub(super) fn new(
-        folder: &'a Path,
-        order: &'a OltpSettings,
-        machine: &'a Machine<'a>,
-    ) -> Embedded<'a> {
-        Embedded {
-            folder,
-            order,
-            machine,
-        }
-    }
-
+impl Embedded<'_> {
     fn settings(&self, setup: Setup) -> SqliteSettings {
         SqliteSettings {
             directory: self.folder.to_owned(),
@@ -122,11 +110,9 @@ impl<'a> Embedded<'a> {
         })?;
         let copier = Copier::start(order.copy_beside, self.folder)?;
         let mut watcher = Watcher::new(Processes::Own, machine.root);
-        if order.count {
-            watcher = watcher.counting();
-        }
+        watcher.count = order.count;
         let copied = || copier.as_ref()?.copied(machine.root);
-        watcher = watcher.with_copier(&copied);
+        watcher.copied = Some(&copied);
         let mut run = run_once(&store, order, setup, machine, &mut watcher, progress)?;
         if let Some((arm, cache)) = cache {
             read_back(&mut run, arm, &cache, machine);

@@ -10,23 +10,9 @@ use hugeleaf_proof::bench::{BenchError, Machine};
 use hugeleaf_proof::rows::Results;
 
 pub(super) struct ExternalServer<'a> {
-    store: PostgresStore,
-    order: &'a OltpSettings,
-    machine: &'a Machine<'a>,
-}
-
-impl<'a> ExternalServer<'a> {
-    pub(super) fn new(
-        dsn: &str,
-        order: &'a OltpSettings,
-        machine: &'a Machine<'a>,
-    ) -> Result<ExternalServer<'a>, BenchError> {
-        Ok(ExternalServer {
-            store: PostgresStore::new(dsn, order.durability)?,
-            order,
-            machine,
-        })
-    }
+    pub(super) store: PostgresStore,
+    pub(super) order: &'a OltpSettings,
+    pub(super) machine: &'a Machine<'a>,
 }
 
 impl DatabaseServer for ExternalServer<'_> {

@@ -44,7 +44,7 @@ fn settings(order: &OltpSettings, setup: Setup) -> ServerSettings {
         },
         cache: setup.cache,
         huge_pages: false,
-        durability: order.durability.into(),
+        durability: order.durability,
         connections: setup.connections,
         more: vec![
             format!("innodb-flush-method={method}"),
@@ -163,20 +163,12 @@ impl DatabaseServer for Mariadb<'_> {
         let (order, machine) = (self.order, self.machine);
         let store = self.store(setup)?;
         let server = self.server(setup)?;
-        let processes = match server.pid() {
-            Some(pid) => Processes::DatabaseServer {
-                pid,
-                host: machine.host,
-                shared: false,
-            },
-            None => Processes::ExternalServer,
-        };
         let driven = Driven {
             order,
             machine,
             store: &store,
             folder: server.folder(),
-            processes,
+            processes: Processes::of_server(server.pid(), machine.host, false),
         };
         driven.drive(pages, setup, progress)
     }

@@ -1,6 +1,7 @@
 //! `hugeleaf-lab oltp` from its order to its result. Fills a database, drives it on the pages of each arm in turn,
 //! and measures at the end the cost of an address translation on these pages.
 
+use crate::kits::tpcc::PostgresStore;
 use serde_json::json;
 
 use super::embedded::Embedded;
@@ -26,8 +27,16 @@ pub fn measure(
 ) -> Result<Results, BenchError> {
     let setup = Setup::from_settings(order, machine)?;
     let server: Box<dyn DatabaseServer + '_> = match &order.database {
-        Database::Sqlite(folder) => Box::new(Embedded::new(folder, order, machine)),
-        Database::ExternalServer(dsn) => Box::new(ExternalServer::new(dsn, order, machine)?),
+        Database::Sqlite(folder) => Box::new(Embedded {
+            folder,
+            order,
+            machine,
+        }),
+        Database::ExternalServer(dsn) => Box::new(ExternalServer {
+            store: PostgresStore::new(dsn, order.durability)?,
+            order,
+            machine,
+        }),
         Database::Started(kind, _) => (kind.make)(order, machine),
     };
     let mut run = Measuring::new("oltp", (order.seed, json!({})), machine, progress);

@@ -2,7 +2,6 @@
 //! with the same data.
 
 use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
-use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageKind};
 
 use super::pages::Pages;
@@ -32,7 +31,7 @@ fn settings(order: &OltpSettings, setup: Setup) -> ServerSettings {
         },
         cache: setup.cache,
         huge_pages: false,
-        durability: order.durability.into(),
+        durability: order.durability,
         connections: setup.connections,
         more: match setup.io {
             Io::Direct => vec!["debug_io_direct=data".to_owned()],
@@ -72,17 +71,6 @@ fn store_of(
         }
         None => store,
     })
-}
-
-fn processes<'h>(server: &PostgresServer, host: &'h Host) -> Processes<'h> {
-    match server.pid() {
-        Some(pid) => Processes::DatabaseServer {
-            pid,
-            host,
-            shared: true,
-        },
-        None => Processes::ExternalServer,
-    }
 }
 
 struct Postgres<'a> {
@@ -213,7 +201,7 @@ impl DatabaseServer for Postgres<'_> {
             machine,
             store: &store,
             folder: server.folder(),
-            processes: processes(server, machine.host),
+            processes: Processes::of_server(server.pid(), machine.host, true),
         };
         driven.drive(pages, setup, progress)
     }

@@ -41,10 +41,9 @@ impl Driven<'_> {
         let (order, machine) = (self.order, self.machine);
         let copier = Copier::start(order.copy_beside, self.folder)?;
         let copied = || copier.as_ref()?.copied(machine.root);
-        let mut watcher = Watcher::new(self.processes, machine.root).with_copier(&copied);
-        if pages.is_some() && order.translation {
-            watcher = watcher.counting();
-        }
+        let mut watcher = Watcher::new(self.processes, machine.root);
+        watcher.copied = Some(&copied);
+        watcher.count = pages.is_some() && order.translation;
         let mut run = run_once(self.store, order, setup, machine, &mut watcher, progress)?;
         for seen in &mut run.layouts {
             seen.verified = pages.map(|pages| is_on(&seen.pages, pages, machine.host));

@@ -23,7 +23,13 @@ pub(super) fn fill(
     progress: EventSink<'_>,
 ) -> Result<Origin, BenchError> {
     let mut shown = |event: LoadEvent| progress(filling(event));
-    let origin = origin(store, order);
+    let origin = Origin {
+        warehouses: order.warehouses,
+        shards: store.shards(order.warehouses),
+        scale: Scale::shrunk(order.shrink),
+        seed: order.seed,
+        filled_at: FILLED_AT,
+    };
     Ok(load(
         store,
         &origin,
@@ -77,7 +83,7 @@ pub(super) fn run_once(
     }
     let mut results = Results::empty("oltp", "");
     describe(&mut results, (store, &version), order, setup, &origin);
-    let seen = watcher.seen();
+    let seen = &watcher.seen;
     for (quantity, value) in of_run(&outcome, seen) {
         results.add(AS_IT_IS, &[], quantity, Sample::new(0, value));
     }
@@ -125,16 +131,6 @@ fn describe(
             "durability": order.durability.name(),
         },
     }));
-}
-
-fn origin(store: &dyn Store, order: &OltpSettings) -> Origin {
-    Origin {
-        warehouses: order.warehouses,
-        shards: store.shards(order.warehouses),
-        scale: Scale::shrunk(order.shrink),
-        seed: order.seed,
-        filled_at: FILLED_AT,
-    }
 }
 
 /// Timestamp of all rows at the start, 2024-01-01. A fixed value makes the same rows in each run;

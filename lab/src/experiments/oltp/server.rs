@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use hugeleaf_host::process::maps::parse_maps;
+use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::{Host, PageUsage, ReadDetail, Root, read_process};
 use hugeleaf_sys::{Kernel, PageMap, PageState, Pid, ScanDetail, ticks_per_second};
 use hugeleaf_units::{Bytes, PageKind, Range};
@@ -32,7 +32,7 @@ pub fn cache_pages(
     shared: bool,
 ) -> Option<Vec<PageUsage>> {
     let first = *pids.first()?;
-    let maps = root.parse(format!("proc/{first}/maps"), parse_maps);
+    let maps = root.parse_lines(format!("proc/{first}/maps"), read_maps);
     // A server may reserve addresses that it cannot touch yet for a cache that may grow.
     let maps = maps.known()?.iter();
     let ranges = maps
@@ -147,14 +147,12 @@ fn parse_usage(text: &str, ticks: u64, with_buried: bool) -> Option<(u64, u64)> 
     let [user, system, buried_user, buried_system] = fields[..] else {
         return None;
     };
-    let micros = |ticked: u64| ticked.checked_mul(1_000_000)?.checked_div(ticks);
-    match with_buried {
-        true => Some((
-            micros(user.checked_add(buried_user)?)?,
-            micros(system.checked_add(buried_system)?)?,
-        )),
-        false => Some((micros(user)?, micros(system)?)),
-    }
+    let micros = |own: u64, buried: u64| {
+        let buried = if with_buried { buried } else { 0 };
+        let ticked = own.checked_add(buried)?;
+        ticked.checked_mul(1_000_000)?.checked_div(ticks)
+    };
+    Some((micros(user, buried_user)?, micros(system, buried_system)?))
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ pub(super) trait DatabaseServer {
     /// Starts it with a setup, on the pages of an arm or as it is, and warms it for the arm.
     ///
     /// # Errors
-    /// [`BenchError::Lacking`] if the host lacks these pages; [`DatabaseServer::drive`] can return it as well.
+    /// [`BenchError::PagesMissing`] if the host lacks these pages; [`DatabaseServer::drive`] can return it as well.
     fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError>;
 
     /// Makes one run: the load, its counters, and the pages of its memory.

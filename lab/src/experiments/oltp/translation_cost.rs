@@ -36,7 +36,6 @@ pub(super) fn add(run: &mut Measuring<'_>, order: &OltpSettings, setup: Setup) {
         sizes: vec![length],
         rounds: ROUNDS as usize,
         seed: order.seed,
-        most: machine.most,
         line: cache_line(machine.root),
     };
     let mut steps = |event: BenchEvent| {

@@ -26,16 +26,27 @@ pub(super) enum Processes<'a> {
     },
 }
 
+impl<'a> Processes<'a> {
+    /// Returns the processes of a server of this host; none if it does not run.
+    pub(super) fn of_server(pid: Option<u32>, host: &'a Host, shared: bool) -> Processes<'a> {
+        match pid {
+            Some(pid) => Processes::DatabaseServer { pid, host, shared },
+            None => Processes::ExternalServer,
+        }
+    }
+}
+
 /// Observes a run. See [`Onlooker`].
 pub(super) struct Watcher<'a> {
     root: &'a Root,
     processes: Processes<'a>,
-    count: bool,
+    /// True to count cycles, instructions and TLB misses with the processor.
+    pub(super) count: bool,
     /// Returns the bytes written so far by a concurrent copier, if there is one.
-    copied: Option<&'a dyn Fn() -> Option<u64>>,
+    pub(super) copied: Option<&'a dyn Fn() -> Option<u64>>,
     counting: Option<Result<Translations, MetricError>>,
     copied_before: Option<(Instant, u64)>,
-    seen: ServerSample,
+    pub(super) seen: ServerSample,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -97,24 +108,6 @@ impl<'a> Watcher<'a> {
             copied_before: None,
             seen: ServerSample::default(),
         }
-    }
-
-    /// Makes the processor count cycles, instructions and TLB misses.
-    #[must_use]
-    pub(super) fn counting(mut self) -> Watcher<'a> {
-        self.count = true;
-        self
-    }
-
-    /// Reads the bytes of a concurrent copier as well.
-    #[must_use]
-    pub(super) fn with_copier(mut self, copied: &'a dyn Fn() -> Option<u64>) -> Watcher<'a> {
-        self.copied = Some(copied);
-        self
-    }
-
-    pub(super) fn seen(&self) -> &ServerSample {
-        &self.seen
     }
 
     fn pids(&self) -> Vec<u32> {
@@ -196,10 +189,11 @@ mod tests {
     fn what_is_not_looked_at_is_not_known() {
         let root = Root::live();
         let copied = || Some(7);
-        let mut elsewhere = Watcher::new(Processes::ExternalServer, &root).with_copier(&copied);
+        let mut elsewhere = Watcher::new(Processes::ExternalServer, &root);
+        elsewhere.copied = Some(&copied);
         elsewhere.begins();
         elsewhere.ends();
-        let seen = elsewhere.seen();
+        let seen = &elsewhere.seen;
         assert_eq!(seen.why_not_counted, None);
         assert_eq!(value(seen, "page tables"), None);
         // The copier has copied nothing meanwhile, which differs from unknown.
@@ -210,12 +204,13 @@ mod tests {
     #[test]
     fn of_this_process_it_counts_or_says_why_not() {
         let root = Root::live();
-        let mut own = Watcher::new(Processes::Own, &root).counting();
+        let mut own = Watcher::new(Processes::Own, &root);
+        own.count = true;
         own.begins();
         let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
         assert!(work != 1);
         own.ends();
-        let seen = own.seen();
+        let seen = &own.seen;
         assert!(value(seen, "page tables").unwrap() > 0.0);
         let counted = value(seen, "cycles an instruction");
         assert_ne!(

@@ -1,8 +1,8 @@
 //! Devices, and the part of a device that a thread works on.
 //!
 //! New files in a folder are unlinked at once, and memory-backed devices clear themselves. Nothing
-//! remains, whatever ends the program. Existing data is overwritten only if [`Wanted::overwrite`]
-//! is set.
+//! remains, whatever ends the program. Existing data is overwritten only if
+//! [`AreaOptions::overwrite`] is set.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use hugeleaf_host::Host;
 use hugeleaf_io::{
     DirectRules, MemoryDevice, Opening, allocate_file, direct_rules, length_of, open_direct,
 };
-use hugeleaf_sys::{Errno, SysError};
+use hugeleaf_sys::{Errno, SysError, errno_of};
 use hugeleaf_units::Bytes;
 
 use super::block::{Stamp, expect, fill};
@@ -67,17 +67,8 @@ pub struct Area {
 }
 
 impl Area {
-    /// Returns the path of its device, or a name for it.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(super) const fn file(&self) -> &File {
         &self.file
-    }
-
-    pub const fn blocks(&self) -> u64 {
-        self.blocks
     }
 
     /// Returns the offset of a block in the device, in bytes.
@@ -181,7 +172,7 @@ pub(super) fn retry(mut call: impl FnMut() -> std::io::Result<usize>) -> Result<
         match call() {
             Ok(moved) => return Ok(moved),
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
+            Err(e) => return Err(errno_of(&e)),
         }
     }
 }
@@ -266,7 +257,8 @@ impl Maker<'_> {
             }
             AreaLocation::Memory => {
                 let device = MemoryDevice::new(self.wanted.each).map_err(MoverError::Device)?;
-                let file = clone(device.file())?;
+                let file = device.file().try_clone();
+                let file = file.map_err(|e| SysError::new("dup", "", errno_of(&e)))?;
                 let name = device.path().display().to_string();
                 self.memory.push(device);
                 (name, file, 0, self.wanted.each)
@@ -293,10 +285,7 @@ impl Maker<'_> {
         let path = folder.join(format!(".hugeleaf-mover-{}-{number}", std::process::id()));
         let file = open(&path, Opening::New)?;
         let gone = std::fs::remove_file(&path);
-        gone.map_err(|e| {
-            let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
-            SysError::new("unlink", path.display().to_string(), errno)
-        })?;
+        gone.map_err(|e| SysError::new("unlink", path.display().to_string(), errno_of(&e)))?;
         match allocate_file(&file, self.wanted.each) {
             Ok(()) => {}
             // The file is written from end to end next, which reports a full disk.
@@ -367,12 +356,5 @@ fn open(path: &Path, how: Opening) -> Result<File, MoverError> {
             MoverError::NotDirect(path.display().to_string())
         }
         _ => MoverError::Sys(error),
-    })
-}
-
-fn clone(file: &File) -> Result<File, MoverError> {
-    file.try_clone().map_err(|e| {
-        let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
-        MoverError::Sys(SysError::new("dup", "", errno))
     })
 }

@@ -70,7 +70,7 @@ impl DriverResult {
     /// Returns the New-Order transactions committed a minute, without rolled back ones.
     pub fn notpm(&self) -> f64 {
         let orders = self.kinds[TransactionKind::NewOrder.index()].committed;
-        rate(orders, self.seconds) * 60.0
+        orders as f64 / self.seconds * 60.0
     }
 
     /// Returns the completed transactions of all kinds, including rolled back ones.
@@ -80,13 +80,8 @@ impl DriverResult {
 
     /// Returns the transactions a second.
     pub fn tps(&self) -> f64 {
-        rate(self.transactions(), self.seconds)
+        self.transactions() as f64 / self.seconds
     }
-}
-
-// Counts of minutes are far below 2^52.
-fn rate(count: u64, seconds: f64) -> f64 {
-    count as f64 / seconds
 }
 
 /// An observer of the measurement. At both moments all connections are open, so all processes of a

@@ -120,7 +120,7 @@ impl From<ServerError> for TpccError {
 }
 
 /// Joins all threads. Returns their results, or the first error that is not `Stopped` if any.
-pub(super) fn joined<T>(
+pub(crate) fn joined<T>(
     workers: Vec<ScopedJoinHandle<'_, Result<T, TpccError>>>,
 ) -> Result<Vec<T>, TpccError> {
     let (mut all, mut reason) = (Vec::new(), None);

@@ -25,14 +25,6 @@ pub enum LoadEvent {
     },
 }
 
-/// Required and free space of a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DiskSpace {
-    pub needs: Bytes,
-    pub free: Bytes,
-    pub fit: u64,
-}
-
 /// Returns the size of `warehouses`, if one with the standard's rows takes `each`.
 pub fn data_bytes(each: Bytes, warehouses: i32, scale: Scale) -> Bytes {
     let each = shrunk(each.get(), scale);
@@ -52,18 +44,6 @@ fn shrunk(each: u64, scale: Scale) -> u64 {
     #[allow(clippy::cast_possible_truncation)]
     let each = (each as f64 * share) as u64;
     each.max(1)
-}
-
-/// Returns the size of `warehouses` and the free space; `None` if the store cannot report its free
-/// space. A twentieth of the free space is kept free.
-pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<DiskSpace> {
-    let free = store.free_bytes()?;
-    let each = Bytes(store.bytes_per_warehouse());
-    Some(DiskSpace {
-        needs: data_bytes(each, warehouses, scale),
-        free: Bytes(free),
-        fit: warehouses_in(Bytes(free - free / 20), each, scale),
-    })
 }
 
 /// Checks that a store holds the wanted data, and returns what it holds. An empty store is filled
@@ -176,19 +156,25 @@ fn check_room(
     origin: &Origin,
     missing: &[Vec<LoadUnit>],
 ) -> Result<(), TpccError> {
+    let Some(free) = store.free_bytes() else {
+        return Ok(());
+    };
     let is_warehouse = |part: &&LoadUnit| matches!(part, LoadUnit::Warehouse(_));
     let count = missing.iter().flatten().filter(is_warehouse).count();
-    let count = i32::try_from(count).unwrap_or(i32::MAX);
-    match room_for(store, count, origin.scale) {
-        Some(room) if room.fit < u64::from(count.unsigned_abs()) => Err(TpccError::NoRoom {
-            warehouses: count,
-            needs: room.needs,
-            place: store.name(),
-            free: room.free,
-            fit: room.fit,
-        }),
-        _ => Ok(()),
+    let warehouses = i32::try_from(count).unwrap_or(i32::MAX);
+    let each = Bytes(store.bytes_per_warehouse());
+    // A twentieth of the free space is kept free.
+    let fit = warehouses_in(Bytes(free - free / 20), each, origin.scale);
+    if fit >= u64::from(warehouses.unsigned_abs()) {
+        return Ok(());
     }
+    Err(TpccError::NoRoom {
+        warehouses,
+        needs: data_bytes(each, warehouses, origin.scale),
+        place: store.name(),
+        free: Bytes(free),
+        fit,
+    })
 }
 
 /// Fills databases in parallel, as many at a time as there are processors.

@@ -75,10 +75,6 @@ impl MariadbStore {
             .execute(&format!("DROP DATABASE IF EXISTS {DATABASE}"))
     }
 
-    fn socket_name(&self) -> &str {
-        &self.name
-    }
-
     /// Opens a connection without a selected database.
     fn open(&self) -> Result<Conn, TpccError> {
         let connected = Conn::new(options(&self.socket));
@@ -120,10 +116,6 @@ impl Store for MariadbStore {
         let version = version.unwrap_or_default();
         let number = version.split('-').next().unwrap_or_default();
         Ok(format!("MariaDB {number}"))
-    }
-
-    fn shards(&self, _warehouses: i32) -> i32 {
-        1
     }
 
     fn loader(&self, _shard: i32) -> Result<Box<dyn Loader + '_>, TpccError> {

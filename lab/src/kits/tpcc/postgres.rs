@@ -124,10 +124,6 @@ impl Store for PostgresStore {
         Ok(format!("PostgreSQL {version}"))
     }
 
-    fn shards(&self, _warehouses: i32) -> i32 {
-        1
-    }
-
     fn loader(&self, _shard: i32) -> Result<Box<dyn Loader + '_>, TpccError> {
         let mut client = self.connect()?;
         // For sums by three columns the planner expects one row instead of thousands, and would use

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use hugeleaf_units::Bytes;
 use rusqlite::{Connection, OpenFlags, ffi};
 
-use super::counters::DatabaseCounters;
 use super::error::TpccError;
 use super::store::{Durability, Loader, Session, Store, free_bytes};
 use super::tables::TABLES;
@@ -256,10 +255,6 @@ impl Store for SqliteStore {
         let mut session =
             SqliteSession::new(&connection, &place).map_err(|e| explain(&place, e))?;
         work(&mut session)
-    }
-
-    fn counters(&self) -> Result<DatabaseCounters, TpccError> {
-        Ok(DatabaseCounters::default())
     }
 
     fn bytes_per_warehouse(&self) -> u64 {

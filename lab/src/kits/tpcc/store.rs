@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+pub use hugeleaf_testkit::server::Durability;
 use hugeleaf_units::Bytes;
 
 use super::counters::DatabaseCounters;
@@ -9,44 +10,6 @@ use super::error::TpccError;
 use super::input::Input;
 use super::rules::Scale;
 use super::tables::{TABLES, Table};
-
-/// Durability of a committed transaction. All databases use the same words, so that all arms of a
-/// comparison can get the same durability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// On the disk at commit. SQLite: `synchronous=FULL`. PostgreSQL: `synchronous_commit=on`.
-    /// MariaDB: `innodb_flush_log_at_trx_commit=1`.
-    Commit,
-    /// On the disk soon after. A crash of the host may lose the last transactions, but damages
-    /// nothing. SQLite: `synchronous=NORMAL`. PostgreSQL: `synchronous_commit=off`. MariaDB:
-    /// `innodb_flush_log_at_trx_commit=0`.
-    #[default]
-    Soon,
-    /// On the disk at any time. A crash of the host may damage the database. SQLite:
-    /// `synchronous=OFF`. PostgreSQL and MariaDB as `Soon`; private servers also with `fsync=off` and
-    /// `innodb_flush_method=nosync`.
-    Never,
-}
-
-impl From<Durability> for hugeleaf_testkit::server::Durability {
-    fn from(durability: Durability) -> Self {
-        match durability {
-            Durability::Commit => Self::Commit,
-            Durability::Soon => Self::Soon,
-            Durability::Never => Self::Never,
-        }
-    }
-}
-
-impl Durability {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Durability::Commit => "commit",
-            Durability::Soon => "soon",
-            Durability::Never => "never",
-        }
-    }
-}
 
 /// Description of a database's data; stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,7 +136,9 @@ pub trait Session {
     ///
     /// # Errors
     /// Those of the database.
-    fn counters(&mut self) -> Result<DatabaseCounters, TpccError>;
+    fn counters(&mut self) -> Result<DatabaseCounters, TpccError> {
+        Ok(DatabaseCounters::default())
+    }
 }
 
 /// Fills one database.
@@ -249,7 +214,9 @@ pub trait Store: Sync {
     /// Those of the database.
     fn version(&self) -> Result<String, TpccError>;
     /// Returns the number of databases over which this store would spread new warehouses.
-    fn shards(&self, warehouses: i32) -> i32;
+    fn shards(&self, _warehouses: i32) -> i32 {
+        1
+    }
     /// Opens one of its databases for filling and for queries.
     ///
     /// # Errors
@@ -264,11 +231,13 @@ pub trait Store: Sync {
         shard: i32,
         work: &mut dyn FnMut(&mut dyn Session) -> Result<(), TpccError>,
     ) -> Result<(), TpccError>;
-    /// Returns the counts of the database as a whole, so far.
+    /// Returns the counts of the database as a whole, so far; nothing if each connection counts.
     ///
     /// # Errors
     /// Those of the database.
-    fn counters(&self) -> Result<DatabaseCounters, TpccError>;
+    fn counters(&self) -> Result<DatabaseCounters, TpccError> {
+        Ok(DatabaseCounters::default())
+    }
     /// Returns the size of a warehouse with all its indexes, in bytes.
     fn bytes_per_warehouse(&self) -> u64;
     /// Returns the free space on its disk, if known.

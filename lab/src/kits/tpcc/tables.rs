@@ -123,10 +123,6 @@ impl Table {
         (!columns.is_empty()).then(|| names(columns))
     }
 
-    pub(crate) fn column_names(self) -> String {
-        names(&self.columns())
-    }
-
     /// Returns `name type, …`. Only an order without a carrier and an undelivered line contain
     /// `NULL`.
     pub(crate) fn definition(self) -> String {

@@ -90,7 +90,6 @@ impl Args {
             time: self.time,
             rounds: self.rounds,
             seed: self.seed,
-            most,
             line: cache_line(&context.root),
         })
     }

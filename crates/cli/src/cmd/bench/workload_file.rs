@@ -60,7 +60,7 @@ pub struct Args {
     below: PathBuf,
     /// Continue an interrupted result, or extend one to --pairs, and rewrite the file
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
-    resume: Option<PathBuf>,
+    pub(super) resume: Option<PathBuf>,
     /// Seed of the random orders, to repeat a run
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
@@ -88,10 +88,6 @@ impl Args {
     /// Returns true if the user named arms. An unavailable arm then leads to status 1.
     pub(super) fn names_arms(&self) -> bool {
         !self.pages.is_empty() || !self.arms.is_empty()
-    }
-
-    pub(super) fn resumed(&self) -> Option<PathBuf> {
-        self.resume.clone()
     }
 
     /// Handles the cases that end before any measurement: a dry run, and a file that is not shipped and that the user did not agree to run.

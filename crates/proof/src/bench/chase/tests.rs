@@ -26,6 +26,8 @@ fn arms_are_compared_round_by_round() {
     assert_eq!(row(arm).over(&base), None);
 }
 
+const MOST: Bytes = Bytes::from_mib(64);
+
 fn settings(host: &Host, arms: Vec<PageArm>) -> ChaseSettings {
     let base = host.base_page.bytes().get();
     ChaseSettings {
@@ -34,12 +36,11 @@ fn settings(host: &Host, arms: Vec<PageArm>) -> ChaseSettings {
         time: Duration::from_millis(20),
         rounds: 6,
         seed: 3,
-        most: Bytes::from_mib(64),
         line: Bytes(64),
     }
 }
 
-fn run_it(settings: &ChaseSettings, stop: bool) -> Result<Results, BenchError> {
+fn run_it(settings: &ChaseSettings, most: Bytes, stop: bool) -> Result<Results, BenchError> {
     let root = Root::live();
     let host = hugeleaf_host::read_memory_facts(&root, &Kernel::new())?;
     let machine = Machine {
@@ -47,7 +48,7 @@ fn run_it(settings: &ChaseSettings, stop: bool) -> Result<Results, BenchError> {
         root: &root,
         host: &host,
         circumstances: &Circumstances::default(),
-        most: settings.most,
+        most,
         stop: &Arc::new(AtomicBool::new(stop)),
     };
     measure(settings, &machine, &mut |_| {})
@@ -68,7 +69,7 @@ fn rows<'a>(results: &'a Results, arm: &str, what: &str) -> Vec<&'a Row> {
 fn every_point_has_its_samples_and_reads_back() {
     let host = live();
     let settings = settings(&host, vec![PageArm::base(&host)]);
-    let results = run_it(&settings, false).unwrap();
+    let results = run_it(&settings, MOST, false).unwrap();
     assert_eq!(results.experiment.ending, "done");
     let points = rows(&results, "base", READ);
     assert_eq!(points.len(), 2);
@@ -104,7 +105,7 @@ fn what_cannot_be_had_is_told_and_does_not_end_the_rest() {
         kind: PageKind::Thp,
     };
     let both = settings(&host, vec![PageArm::base(&host), odd]);
-    let results = run_it(&both, false).unwrap();
+    let results = run_it(&both, MOST, false).unwrap();
     assert_eq!(rows(&results, "base", READ).len(), 2);
     let [lacking] = &results.unavailable[..] else {
         panic!("{:?}", results.unavailable);
@@ -119,7 +120,7 @@ fn what_cannot_be_had_is_told_and_does_not_end_the_rest() {
     assert!(empty.clone().count() > 0 && empty.all(|row| row.samples.is_empty()));
     // If only this arm was requested, its absence is the error.
     let alone = settings(&host, vec![odd]);
-    let error = run_it(&alone, false).unwrap_err();
+    let error = run_it(&alone, MOST, false).unwrap_err();
     assert!(matches!(error, BenchError::NoData { .. }), "{error}");
 }
 
@@ -127,21 +128,22 @@ fn what_cannot_be_had_is_told_and_does_not_end_the_rest() {
 fn what_does_not_fit_together_is_taken_in_turn_and_too_much_is_refused() {
     let host = live();
     let base = PageArm::base(&host);
-    let mut tight = settings(&host, vec![base, base]);
-    tight.most = tight.sizes[1];
-    let results = run_it(&tight, false).unwrap();
+    let settings = settings(&host, vec![base, base]);
+    let [small, large] = settings.sizes[..] else {
+        panic!("{:?}", settings.sizes);
+    };
+    let results = run_it(&settings, large, false).unwrap();
     let in_turn = |size: Bytes| {
         let of = results.layouts.iter().filter(|l| l.at == place(size));
         of.map(|layout| layout.note.is_some()).collect::<Vec<_>>()
     };
-    assert_eq!(in_turn(tight.sizes[0]), [false; 4]);
-    assert_eq!(in_turn(tight.sizes[1]), [true; 4]);
+    assert_eq!(in_turn(small), [false; 4]);
+    assert_eq!(in_turn(large), [true; 4]);
     for point in rows(&results, "base", READ) {
         // Samples of both arms of that name.
         assert!(!point.doubtful && point.samples.len() == 12, "{point:?}");
     }
-    tight.most = tight.sizes[0];
-    let error = run_it(&tight, false).unwrap_err();
+    let error = run_it(&settings, small, false).unwrap_err();
     assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
 }
 
@@ -149,7 +151,7 @@ fn what_does_not_fit_together_is_taken_in_turn_and_too_much_is_refused() {
 fn a_stop_before_the_first_sample_is_no_result() {
     let host = live();
     let settings = settings(&host, vec![PageArm::base(&host)]);
-    let error = run_it(&settings, true).unwrap_err();
+    let error = run_it(&settings, MOST, true).unwrap_err();
     assert!(matches!(error, BenchError::Stopped), "{error}");
 }
 

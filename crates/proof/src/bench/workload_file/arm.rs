@@ -57,11 +57,7 @@ impl LabPages {
         match self {
             LabPages::Run => "run",
             LabPages::Promoted => "promoted",
-            LabPages::Asked(asked) => match PageArm::resolve(asked, host).kind {
-                PageKind::Base => "base",
-                PageKind::Thp => "thp",
-                PageKind::Hugetlb => "hugetlb",
-            },
+            LabPages::Asked(asked) => PageArm::resolve(asked, host).kind.name(),
         }
     }
 

@@ -129,10 +129,10 @@ fn describe(results: &mut Results, settings: &LabSettings<'_>) {
         Loop::Closed => "closed loop",
         Loop::Open => "open loop at a fixed rate",
     };
+    let runs = if settings.rounds == 1 { "run" } else { "runs" };
     results.experiment.how = format!(
-        "{}; {restarted}; {looped}; arms take turns in random order, seed {}",
-        runs(settings.rounds),
-        settings.seed
+        "{} {runs} of each arm; {restarted}; {looped}; arms take turns in random order, seed {}",
+        settings.rounds, settings.seed
     );
     results
         .remarks
@@ -140,13 +140,6 @@ fn describe(results: &mut Results, settings: &LabSettings<'_>) {
     let more = &mut results.experiment.more;
     if !described.kind.is_empty() {
         more.insert("kind".to_owned(), json!(described.kind));
-    }
-}
-
-fn runs(rounds: usize) -> String {
-    match rounds {
-        1 => "1 run of each arm".to_owned(),
-        n => format!("{n} runs of each arm"),
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{MemoryState, PageSizeUsage, StackSample};
 use hugeleaf_trace::tables::collections::{Collection, not_measured};
-use hugeleaf_trace::tables::intervals;
-use hugeleaf_trace::tables::memory::{MemoryScope, SizeRow, newest, segments as rows_of, sizes};
+use hugeleaf_trace::tables::memory::{SizeRow, newest, segments as rows_of, sizes};
+use hugeleaf_trace::tables::{Scope, intervals};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
@@ -83,7 +83,7 @@ pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
         let drawn = std::mem::take(&mut drawn);
         let note =
             "Memory that several of its processes share is counted in each of them.".to_owned();
-        sections.push(by_size(title, drawn, sizes(trace, MemoryScope::Target)).noted([note]));
+        sections.push(by_size(title, drawn, sizes(trace, Scope::Target)).noted([note]));
     }
     let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
     let (before, after) = (tables(&trace.memory_before), tables(&trace.memory_after));
@@ -92,7 +92,7 @@ pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
         format!("Page tables: {before} before, {after} after.")
     });
     let title = "Memory of the host by page size".to_owned();
-    sections.push(by_size(title, drawn, sizes(trace, MemoryScope::Host)).noted(note));
+    sections.push(by_size(title, drawn, sizes(trace, Scope::Host)).noted(note));
     sections
 }
 

@@ -5,7 +5,6 @@ use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Error, Params, Statement, Value};
 
 use super::explain::{explain, is_conflict};
-use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{Customer, Input, NewOrder};
 use crate::kits::tpcc::random::last_name;
@@ -118,11 +117,6 @@ impl Session for MariadbSession<'_> {
             }
         };
         self.send(&which, values)
-    }
-
-    /// Returns nothing: MariaDB counts for the server as a whole.
-    fn counters(&mut self) -> Result<DatabaseCounters, TpccError> {
-        Ok(DatabaseCounters::default())
     }
 }
 

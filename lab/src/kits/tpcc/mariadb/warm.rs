@@ -24,7 +24,7 @@ impl MariadbStore {
             }
             connection.query_drop("SET GLOBAL innodb_old_blocks_time = DEFAULT")
         };
-        read().map_err(|e| explain(self.socket_name(), &e))
+        read().map_err(|e| explain(&self.name, &e))
     }
 }
 

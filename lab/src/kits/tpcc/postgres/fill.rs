@@ -88,21 +88,12 @@ pub(super) fn checkpoint(client: &mut Client) -> Result<(), Error> {
     })
 }
 
+#[derive(Debug, thiserror::Error)]
 enum Fault {
-    Server(Error),
-    Sending(std::io::Error),
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Server(error)
-    }
-}
-
-impl From<std::io::Error> for Fault {
-    fn from(error: std::io::Error) -> Fault {
-        Fault::Sending(error)
-    }
+    #[error(transparent)]
+    Server(#[from] Error),
+    #[error(transparent)]
+    Sending(#[from] std::io::Error),
 }
 
 impl Fault {
@@ -133,11 +124,7 @@ fn copy(
     warehouse: i32,
     origin: &Origin,
 ) -> Result<(), Fault> {
-    let sql = format!(
-        "COPY {} ({}) FROM STDIN",
-        table.name(),
-        table.column_names()
-    );
+    let sql = format!("COPY {} FROM STDIN", table.name());
     let mut writer = transaction.copy_in(&sql)?;
     let mut text = String::with_capacity(CHUNK + CHUNK / 4);
     Population::new(origin).rows(table, warehouse, &mut |fields| {

@@ -32,10 +32,3 @@ pub(super) fn explain(place: &str, error: rusqlite::Error) -> TpccError {
         _ => TpccError::Database { place, reason },
     }
 }
-
-/// Used for a database without a path: the one in memory.
-impl From<rusqlite::Error> for TpccError {
-    fn from(error: rusqlite::Error) -> TpccError {
-        explain("sqlite", error)
-    }
-}

@@ -18,7 +18,7 @@ use crate::kits::tpcc::store::{Session, TransactionResult};
 /// Failure in the middle of a transaction.
 enum Fault {
     Sql(rusqlite::Error),
-    Missing(TransactionKind, &'static str),
+    Missing(&'static str),
 }
 
 impl From<rusqlite::Error> for Fault {
@@ -69,6 +69,7 @@ impl<'c> SqliteSession<'c> {
     /// Ends a begun transaction with the given result of its statements.
     fn end(
         &mut self,
+        kind: TransactionKind,
         done: SessionResult<TransactionResult>,
     ) -> Result<TransactionResult, TpccError> {
         let done = match done {
@@ -86,7 +87,7 @@ impl<'c> SqliteSession<'c> {
         match (done, rolled_back) {
             (Err(Fault::Sql(error)), _) if is_busy(&error) => Ok(TransactionResult::Conflict),
             (Err(Fault::Sql(error)), _) | (Ok(_), Err(error)) => Err(explain(self.place, error)),
-            (Err(Fault::Missing(kind, what)), _) => Err(TpccError::Missing { kind, what }),
+            (Err(Fault::Missing(what)), _) => Err(TpccError::Missing { kind, what }),
             (Ok(answer), Ok(_)) => Ok(answer),
         }
     }
@@ -106,7 +107,7 @@ impl Session for SqliteSession<'_> {
             Input::Delivery(input) => self.delivery.run(input),
             Input::StockLevel(input) => self.stock_level.run(input),
         });
-        self.end(done)
+        self.end(input.kind(), done)
     }
 
     fn counters(&mut self) -> Result<DatabaseCounters, TpccError> {
@@ -131,13 +132,7 @@ impl<'c> Customers<'c> {
     }
 
     /// Returns the number of a customer; with several of a name, the middle one, rounded up.
-    fn number(
-        &mut self,
-        kind: TransactionKind,
-        warehouse: i32,
-        district: i32,
-        customer: Customer,
-    ) -> SessionResult<i32> {
+    fn number(&mut self, warehouse: i32, district: i32, customer: Customer) -> SessionResult<i32> {
         let name = match customer {
             Customer::Number(number) => return Ok(number),
             Customer::Name(name) => last_name(name),
@@ -150,7 +145,7 @@ impl<'c> Customers<'c> {
         let middle = self.found.len().div_ceil(2).checked_sub(1);
         middle
             .map(|at| self.found[at])
-            .ok_or(Fault::Missing(kind, "customer of that name"))
+            .ok_or(Fault::Missing("customer of that name"))
     }
 }
 
@@ -205,22 +200,19 @@ impl<'c> NewOrders<'c> {
 
     fn run(&mut self, input: &NewOrder) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
-        let w_tax: i64 = found(TransactionKind::NewOrder, "warehouse", || {
-            self.warehouse.query_row([w], |row| row.get(0))
-        })?;
-        let (d_tax, order): (i64, i32) = found(TransactionKind::NewOrder, "district", || {
-            let both = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-            self.district.query_row([w, d], both)
-        })?;
+        let tax = self.warehouse.query_row([w], |row| row.get(0));
+        let w_tax: i64 = found("warehouse", tax)?;
+        let both = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let district = self.district.query_row([w, d], both);
+        let (d_tax, order): (i64, i32) = found("district", district)?;
         self.next_order.execute([w, d])?;
-        let discount: i64 = found(TransactionKind::NewOrder, "customer", || {
-            self.customer.query_row([w, d, input.customer], |row| {
-                // Values that a terminal would show are fetched, too.
-                row.get_ref(1)?.as_str()?;
-                row.get_ref(2)?.as_str()?;
-                row.get(0)
-            })
-        })?;
+        let customer = self.customer.query_row([w, d, input.customer], |row| {
+            // Values that a terminal would show are fetched, too.
+            row.get_ref(1)?.as_str()?;
+            row.get_ref(2)?.as_str()?;
+            row.get(0)
+        });
+        let discount: i64 = found("customer", customer)?;
         let count = i32::try_from(input.lines.len()).unwrap_or(i32::MAX);
         let local = i32::from(input.all_local());
         self.order
@@ -256,16 +248,15 @@ impl<'c> NewOrders<'c> {
         let at = usize::try_from(input.district - 1).unwrap_or(0);
         let info = &mut self.info;
         let (stock, quantity) = (&mut self.stock[at], line.quantity);
-        let left = found(TransactionKind::NewOrder, "stock", || {
-            stock.query_row([line.supply, line.item], |row| {
-                info.clear();
-                info.push_str(row.get_ref(1)?.as_str()?);
-                // "B" if both are original, "G" otherwise; displayed only, never stored.
-                let brand = original && row.get_ref(2)?.as_str()?.contains(ORIGINAL);
-                std::hint::black_box(brand);
-                row.get::<_, i32>(0)
-            })
-        })?;
+        let left = stock.query_row([line.supply, line.item], |row| {
+            info.clear();
+            info.push_str(row.get_ref(1)?.as_str()?);
+            // "B" if both are original, "G" otherwise; displayed only, never stored.
+            let brand = original && row.get_ref(2)?.as_str()?.contains(ORIGINAL);
+            std::hint::black_box(brand);
+            row.get::<_, i32>(0)
+        });
+        let left = found("stock", left)?;
         let left = match left >= quantity + 10 {
             true => left - quantity,
             false => left - quantity + 91,
@@ -296,13 +287,9 @@ fn total(sum: i64, discount: i64, tax: i64) -> i64 {
 }
 
 /// Returns a row that must exist.
-fn found<T>(
-    kind: TransactionKind,
-    what: &'static str,
-    ask: impl FnOnce() -> rusqlite::Result<T>,
-) -> SessionResult<T> {
-    match ask() {
-        Err(rusqlite::Error::QueryReturnedNoRows) => Err(Fault::Missing(kind, what)),
+fn found<T>(what: &'static str, asked: rusqlite::Result<T>) -> SessionResult<T> {
+    match asked {
+        Err(rusqlite::Error::QueryReturnedNoRows) => Err(Fault::Missing(what)),
         other => Ok(other?),
     }
 }
@@ -365,13 +352,12 @@ impl<'c> Payments<'c> {
     ) -> SessionResult<TransactionResult> {
         let (w, d, amount) = (input.warehouse, input.district, input.amount);
         let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
-        let c = customers.number(TransactionKind::Payment, c_w, c_d, input.customer)?;
-        let (balance, bad) = found(TransactionKind::Payment, "customer", || {
-            self.customer.query_row([c_w, c_d, c], |row| {
-                let bad = row.get_ref(1)?.as_str()? == "BC";
-                Ok((row.get::<_, i64>(0)?, bad))
-            })
-        })?;
+        let c = customers.number(c_w, c_d, input.customer)?;
+        let customer = self.customer.query_row([c_w, c_d, c], |row| {
+            let bad = row.get_ref(1)?.as_str()? == "BC";
+            Ok((row.get::<_, i64>(0)?, bad))
+        });
+        let (balance, bad) = found("customer", customer)?;
         match bad {
             false => self.pay.execute((amount, c_w, c_d, c))?,
             true => self.pay_and_note(input, c)?,
@@ -380,19 +366,17 @@ impl<'c> Payments<'c> {
         self.pay_warehouse.execute((amount, w))?;
         let text = &mut self.text;
         text.clear();
-        found(TransactionKind::Payment, "warehouse", || {
-            self.warehouse.query_row([w], |row| {
-                text.push_str(row.get_ref(0)?.as_str()?);
-                Ok(())
-            })
-        })?;
+        let warehouse = self.warehouse.query_row([w], |row| {
+            text.push_str(row.get_ref(0)?.as_str()?);
+            Ok(())
+        });
+        found("warehouse", warehouse)?;
         text.push_str("    ");
-        found(TransactionKind::Payment, "district", || {
-            self.district.query_row([w, d], |row| {
-                text.push_str(row.get_ref(0)?.as_str()?);
-                Ok(())
-            })
-        })?;
+        let district = self.district.query_row([w, d], |row| {
+            text.push_str(row.get_ref(0)?.as_str()?);
+            Ok(())
+        });
+        found("district", district)?;
         self.history
             .execute((c, c_d, c_w, d, w, input.at, amount, self.text.as_str()))?;
         Ok(TransactionResult::Committed(
@@ -452,13 +436,11 @@ impl<'c> OrderStates<'c> {
         customers: &mut Customers<'_>,
     ) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
-        let c = customers.number(TransactionKind::OrderStatus, w, d, input.customer)?;
-        let balance: i64 = found(TransactionKind::OrderStatus, "customer", || {
-            self.customer.query_row([w, d, c], |row| row.get(0))
-        })?;
-        let order: i32 = found(TransactionKind::OrderStatus, "order", || {
-            self.order.query_row([w, d, c], |row| row.get(0))
-        })?;
+        let c = customers.number(w, d, input.customer)?;
+        let customer = self.customer.query_row([w, d, c], |row| row.get(0));
+        let balance: i64 = found("customer", customer)?;
+        let order = self.order.query_row([w, d, c], |row| row.get(0));
+        let order: i32 = found("order", order)?;
         let mut sum = balance + i64::from(order);
         let mut rows = self.lines.query([w, d, order])?;
         while let Some(row) = rows.next()? {
@@ -525,16 +507,12 @@ impl<'c> Deliveries<'c> {
                 continue;
             };
             self.close.execute([w, d, order])?;
-            let c: i32 = found(TransactionKind::Delivery, "order", || {
-                self.customer.query_row([w, d, order], |row| row.get(0))
-            })?;
+            let customer = self.customer.query_row([w, d, order], |row| row.get(0));
+            let c: i32 = found("order", customer)?;
             self.carry.execute([input.carrier, w, d, order])?;
             self.deliver.execute((input.at, w, d, order))?;
             let sum: Option<i64> = self.sum.query_row([w, d, order], |row| row.get(0))?;
-            let sum = sum.ok_or(Fault::Missing(
-                TransactionKind::Delivery,
-                "line of an order",
-            ))?;
+            let sum = sum.ok_or(Fault::Missing("line of an order"))?;
             self.charge.execute((sum, w, d, c))?;
             delivered += sum + i64::from(order);
         }
@@ -563,9 +541,8 @@ impl<'c> StockLevels<'c> {
 
     fn run(&mut self, input: &StockLevel) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
-        let next: i32 = found(TransactionKind::StockLevel, "district", || {
-            self.next.query_row([w, d], |row| row.get(0))
-        })?;
+        let next = self.next.query_row([w, d], |row| row.get(0));
+        let next: i32 = found("district", next)?;
         let short = self
             .short
             .query_row([w, d, next, input.threshold], |row| row.get(0))?;
