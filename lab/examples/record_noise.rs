@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::Root;
-use hugeleaf_lab::simulate::Noise;
+use hugeleaf_lab::prove_simulation::NoiseRecording;
 use hugeleaf_proof::metric::{self, MetricSpec, redact};
 use hugeleaf_sys::Kernel;
 
@@ -53,7 +53,7 @@ fn run() -> Result<(), String> {
         before = after;
     }
     let h = here.host;
-    let noise = Noise {
+    let noise = NoiseRecording {
         host: format!(
             "{} x {}, {} bytes of memory{}",
             h.cpus,

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use hugeleaf_lab::simulate::{Noise, Play, Scenario, Summary, pairs_needed, play_many};
+use hugeleaf_lab::prove_simulation::{NoiseRecording, SimulationSettings, Scenario, SimulationSummary, pairs_needed, play_many};
 
 const EFFECTS: [f64; 7] = [1.0, 1.01, 1.02, 1.03, 1.05, 1.10, 1.20];
 const MOST_PAIRS: usize = 1000;
@@ -18,7 +18,7 @@ struct Options {
     json: bool,
     /// True to determine the number of pairs that an effect needs.
     power: bool,
-    play: Play,
+    play: SimulationSettings,
     files: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ fn options() -> Result<Options, String> {
         seed: 1,
         json: false,
         power: true,
-        play: Play::default(),
+        play: SimulationSettings::default(),
         files: Vec::new(),
     };
     let mut args = std::env::args().skip(1);
@@ -58,12 +58,12 @@ fn options() -> Result<Options, String> {
 }
 
 fn scenarios(
-    noises: &[Noise],
+    noises: &[NoiseRecording],
     options: &Options,
     rng: &mut fastrand::Rng,
-) -> Vec<(Scenario, Vec<Summary>)> {
+) -> Vec<(Scenario, Vec<SimulationSummary>)> {
     let mut played = |scenario: Scenario| {
-        let play = Play {
+        let play = SimulationSettings {
             scenario,
             ..options.play
         };
@@ -79,11 +79,11 @@ fn run() -> Result<(), String> {
     let mut noises = Vec::new();
     for file in &options.files {
         let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-        noises.push(Noise::parse(&text).map_err(|e| format!("{file}: {e}"))?);
+        noises.push(NoiseRecording::parse(&text).map_err(|e| format!("{file}: {e}"))?);
     }
     let mut rng = fastrand::Rng::with_seed(options.seed);
     let scenarios = scenarios(&noises, &options, &mut rng);
-    let mut rows: Vec<(Summary, Option<usize>)> = Vec::new();
+    let mut rows: Vec<(SimulationSummary, Option<usize>)> = Vec::new();
     for effect in EFFECTS {
         let summary = play_many(
             &noises,
@@ -135,8 +135,8 @@ fn run() -> Result<(), String> {
 fn print(
     options: &Options,
     recordings: usize,
-    rows: Vec<(Summary, Option<usize>)>,
-    scenarios: &[(Scenario, Vec<Summary>)],
+    rows: Vec<(SimulationSummary, Option<usize>)>,
+    scenarios: &[(Scenario, Vec<SimulationSummary>)],
 ) {
     println!(
         "{} experiments an effect, on {} recording(s), intervals of {} s, at most {} s\n",

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    DriverSettings, Durability, Origin, Pace, Scale, SqliteSettings, SqliteStore, drive,
+    DriverSettings, Durability, DatasetSpec, Pace, Scale, SqliteSettings, SqliteStore, drive,
     install_cache, load,
 };
 use hugeleaf_sqlite::{Api, Installed, Options, install};
@@ -301,7 +301,7 @@ fn tpcc(asked: &Asked) -> Result<f64, Failed> {
         stop: Arc::default(),
     })?;
     let never = AtomicBool::new(false);
-    let origin = Origin {
+    let origin = DatasetSpec {
         warehouses,
         shards: 1,
         scale: Scale::shrunk(1),

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use fastrand::Rng;
 use hugeleaf_guard::Keep;
-use hugeleaf_lab::long_run::{Judge, NoiseModel, TEN_YEARS, play_servers};
-use hugeleaf_lab::simulate::Noise;
+use hugeleaf_lab::guard_simulation::{DecisionRule, NoiseModel, TEN_YEARS, play_servers};
+use hugeleaf_lab::prove_simulation::NoiseRecording;
 
 const EFFECTS: [f64; 6] = [0.95, 0.98, 1.0, 1.02, 1.05, 1.10];
 
@@ -56,7 +56,7 @@ fn run() -> Result<(), String> {
     let options = options()?;
     let read = |file: &String| {
         let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-        Noise::parse(&text).map_err(|e| format!("{file}: {e}"))
+        NoiseRecording::parse(&text).map_err(|e| format!("{file}: {e}"))
     };
     let noises = options
         .files
@@ -64,7 +64,7 @@ fn run() -> Result<(), String> {
         .map(read)
         .collect::<Result<Vec<_>, _>>()?;
     let keeps = [Keep::IfFaster, Keep::UnlessSlower];
-    for judge in [Judge::Alone, Judge::Together] {
+    for judge in [DecisionRule::Alone, DecisionRule::Together] {
         for (keep, spread) in keeps.iter().flat_map(|k| NoiseModel::ALL.map(|s| (*k, s))) {
             for effect in EFFECTS {
                 let names = [

@@ -142,7 +142,7 @@ impl LabCommand {
         let result = match self {
             LabCommand::Amm(args) => experiments::amm::measure(&args.settings(), machine, progress),
             LabCommand::Mover(args) => {
-                experiments::mover::measure(&args.settings(setup)?, machine, progress)
+                experiments::data_mover::measure(&args.settings(setup)?, machine, progress)
             }
             LabCommand::Oltp(args) => experiments::oltp::measure(&args.order(), machine, progress),
             LabCommand::Pagetables(args) => {

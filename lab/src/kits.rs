@@ -5,7 +5,7 @@
 //! region.
 
 pub mod keyed;
-pub mod mover;
+pub mod data_mover;
 pub mod pagetables;
 pub mod pin;
 pub mod tpcc;

@@ -7,7 +7,7 @@
 mod cmd;
 pub mod experiments;
 pub mod kits;
-pub mod long_run;
-pub mod simulate;
+pub mod guard_simulation;
+pub mod prove_simulation;
 
 pub use cmd::run;

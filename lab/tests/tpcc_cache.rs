@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    DriverSettings, Durability, Origin, Pace, Scale, SqliteSettings, SqliteStore, Store, TpccError,
+    DriverSettings, Durability, DatasetSpec, Pace, Scale, SqliteSettings, SqliteStore, Store, TpccError,
     check, drive, install_cache, load,
 };
 use hugeleaf_sys::Kernel;
@@ -42,7 +42,7 @@ fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
         stop: Arc::default(),
     })
     .unwrap();
-    let origin = Origin {
+    let origin = DatasetSpec {
         warehouses: 3,
         shards: files,
         scale: Scale::shrunk(20),

@@ -3,7 +3,7 @@
 use hugeleaf_sys::Deadline;
 
 use crate::base64::encoded;
-use crate::percent::decoded_bytes;
+use crate::percent_encoding::decoded_bytes;
 use crate::{Endpoint, Exchange, QueryError, Transport};
 
 /// The default port.
@@ -104,9 +104,7 @@ pub fn page(
         exchange.send(address.request().as_bytes())?;
         match answer(&mut exchange)? {
             HttpResponse::Page(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            HttpResponse::ExternalServer(location) => {
-                address = address.redirect_target(&location)?
-            }
+            HttpResponse::Redirect(location) => address = address.redirect_target(&location)?,
         }
     }
     Err(QueryError::new("too many redirects"))
@@ -115,7 +113,7 @@ pub fn page(
 #[derive(Debug, PartialEq)]
 enum HttpResponse {
     Page(Vec<u8>),
-    ExternalServer(String),
+    Redirect(String),
 }
 
 fn invalid_answer() -> QueryError {
@@ -148,7 +146,7 @@ fn answer(wire: &mut Exchange<'_>) -> Result<HttpResponse, QueryError> {
     match (code, location) {
         (200..=299, _) => {}
         (301 | 302 | 303 | 307 | 308, Some(location)) => {
-            return Ok(HttpResponse::ExternalServer(location));
+            return Ok(HttpResponse::Redirect(location));
         }
         _ => return Err(QueryError::new(format!("http status: {code}"))),
     }
@@ -243,7 +241,7 @@ mod tests {
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
         assert_eq!(answered(chunked), page("abc"));
         let moved = answered(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n");
-        assert_eq!(moved, Ok(HttpResponse::ExternalServer("/x".into())));
+        assert_eq!(moved, Ok(HttpResponse::Redirect("/x".into())));
         let missing = answered(b"HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err();
         assert_eq!(missing.what, "http status: 404");
         for bad in [

@@ -10,15 +10,15 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod base64;
+mod endpoint;
 pub mod http;
 pub mod mysql;
-mod percent;
-mod place;
+mod percent_encoding;
 pub mod postgres;
 pub mod redis;
 mod transport;
 
-pub use place::Endpoint;
+pub use endpoint::Endpoint;
 pub use transport::{DEFAULT_MAX_BYTES, Exchange, Transport};
 
 /// The reason why a server did not answer a request.

@@ -8,7 +8,7 @@ use hugeleaf_sys::Deadline;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use crate::percent::decoded;
+use crate::percent_encoding::decoded;
 use crate::{Endpoint, Exchange, QueryError, Transport};
 
 /// The default port.
@@ -226,9 +226,9 @@ fn invalid_answer() -> QueryError {
 }
 
 /// A cursor that takes bytes from the front.
-struct Take<'a>(&'a [u8]);
+struct PacketReader<'a>(&'a [u8]);
 
-impl<'a> Take<'a> {
+impl<'a> PacketReader<'a> {
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], QueryError> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(invalid_answer)?;
         self.0 = rest;
@@ -273,7 +273,7 @@ impl<'a> Take<'a> {
 
 /// Formats `ERROR 1045 (28000): Access denied …` from the bytes after the packet's first byte.
 fn refused(body: &[u8]) -> QueryError {
-    let mut rest = Take(body);
+    let mut rest = PacketReader(body);
     let Ok([low, high]) = rest.bytes(2) else {
         return invalid_answer();
     };
@@ -291,7 +291,7 @@ fn refused(body: &[u8]) -> QueryError {
 
 /// Returns the challenge and the authentication plugin of the server's greeting.
 fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), QueryError> {
-    let mut rest = Take(body);
+    let mut rest = PacketReader(body);
     match rest.byte()? {
         10 => {}
         ERROR => return Err(refused(rest.0)),
@@ -330,7 +330,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &MysqlAddress) -> Result<(), QueryEr
     loop {
         let (number, body) = packet(wire)?;
         let number = number.wrapping_add(1);
-        let mut rest = Take(&body);
+        let mut rest = PacketReader(&body);
         match (rest.byte()?, rest.0) {
             (OK, _) => return Ok(()),
             (ERROR, text) => return Err(refused(text)),
@@ -395,7 +395,7 @@ fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, QueryEr
         Some((&OK, _)) => return Ok(Ok(Vec::new())),
         Some((&ERROR, text)) => return Ok(Err(refused(text))),
         // A request for a file (`LOAD DATA LOCAL`) fails here too: it is not a number.
-        _ => Take(&body).number()?,
+        _ => PacketReader(&body).number()?,
     };
     if columns > MOST_COLUMNS {
         return Err(invalid_answer());
@@ -415,7 +415,7 @@ fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, QueryEr
             Some((&ERROR, text)) => return Ok(Err(refused(text))),
             _ if is_end(&body) => return Ok(Ok(rows)),
             _ => {
-                let mut rest = Take(&body);
+                let mut rest = PacketReader(&body);
                 rows.push(
                     (0..columns)
                         .map(|_| rest.counted())

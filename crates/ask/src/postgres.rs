@@ -9,7 +9,7 @@ mod scram;
 use hugeleaf_sys::Deadline;
 use md5::{Digest, Md5};
 
-pub use address::{Host, PostgresAddress};
+pub use address::{PostgresAddress, PostgresHost};
 use scram::Scram;
 
 use crate::{Endpoint, Exchange, QueryError, Transport};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_sys::Deadline;
 
-use crate::percent::decoded;
+use crate::percent_encoding::decoded;
 use crate::{Endpoint, Exchange, QueryError, Transport};
 
 /// The default port.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::component::Component;
-use crate::component_state::Trouble;
-use crate::history::{Mode, OperationKind, ResizeOperation, Status};
+use crate::component_state::OrderFailure;
+use crate::history::{OperationKind, ResizeMode, ResizeOperation, ResizeStatus};
 use crate::order_result::{OrderResult, learn};
 use crate::settings::Settings;
-use crate::state::{BackOff, ByHand, State, Track};
+use crate::state::{BackOff, ManualSize, State, TrackedComponent};
 
 /// Growth of the loss since a failed try after which a component is tried again.
 const ANOTHER_LOAD: f64 = 2.0;
@@ -32,7 +32,7 @@ pub(crate) fn sample(
     }
     for component in components {
         let name = &component.name;
-        let new = || Track::new(component);
+        let new = || TrackedComponent::new(component);
         let track = state.tracks.entry(name.clone()).or_insert_with(new);
         track.held = component.held();
         track.smallest = track.smallest.min(component.size);
@@ -68,10 +68,10 @@ fn unanswered(settings: &Settings, state: &mut State, component: &Component, now
     }
     if !flight.abandoned {
         flight.abandoned = true;
-        track.trouble = Some(Trouble::NoAnswer);
+        track.trouble = Some(OrderFailure::NoAnswer);
         track.failed_to_grow = flight.order.kind == OperationKind::Grow;
         track.back_off.failed(now, settings.retry);
-        state.history.end(id, None, Status::Inactive, now);
+        state.history.end(id, None, ResizeStatus::Inactive, now);
     }
 }
 
@@ -96,7 +96,7 @@ fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, no
         return;
     }
     let from = track.expected;
-    track.by_hand = Some(ByHand {
+    track.by_hand = Some(ManualSize {
         from,
         to: size,
         until: now.saturating_add(settings.by_hand),
@@ -112,11 +112,11 @@ fn set_by_hand(settings: &Settings, state: &mut State, component: &Component, no
             true => OperationKind::Grow,
             false => OperationKind::Shrink,
         },
-        mode: Mode::Manual,
+        mode: ResizeMode::Manual,
         initial: from,
         target: size,
         end_size: Some(size),
-        status: Status::Complete,
+        status: ResizeStatus::Complete,
         start_seconds: now.as_secs_f64(),
         end_seconds: Some(now.as_secs_f64()),
         why: "resized by hand".to_owned(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Deviation of a component from its order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "trouble", rename_all = "snake_case")]
-pub enum Trouble {
+pub enum OrderFailure {
     /// It refused.
     Refused {
         /// Its own reason.
@@ -40,20 +40,20 @@ pub enum Trouble {
     },
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for OrderFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Refused { why } => write!(f, "refused: {why}"),
-            Trouble::Short {
+            OrderFailure::Refused { why } => write!(f, "refused: {why}"),
+            OrderFailure::Short {
                 asked_bytes,
                 done_bytes,
             } => write!(f, "resized by {done_bytes} of {asked_bytes}"),
-            Trouble::TookMore {
+            OrderFailure::TookMore {
                 allowed_bytes,
                 bytes,
             } => write!(f, "grew to {bytes}, allowed {allowed_bytes}"),
-            Trouble::NoAnswer => f.write_str("no answer in time"),
-            Trouble::Lies {
+            OrderFailure::NoAnswer => f.write_str("no answer in time"),
+            OrderFailure::Lies {
                 said_bytes,
                 measured_bytes,
             } => write!(f, "reports {said_bytes}, holds {measured_bytes}"),
@@ -90,7 +90,7 @@ pub enum ComponentState {
     LetBe {
         /// Its deviation.
         #[serde(flatten)]
-        trouble: Trouble,
+        trouble: OrderFailure,
         /// Number of consecutive failures.
         times: u32,
         /// Remaining time; 0 until it changes.
@@ -143,7 +143,7 @@ impl fmt::Display for ComponentState {
 /// Problem of all components together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "problem", rename_all = "snake_case")]
-pub enum Problem {
+pub enum TargetProblem {
     /// The floors of all components exceed the target, which is not reached.
     FloorsAboveTarget {
         /// Sum of their minimums.
@@ -165,21 +165,21 @@ pub enum Problem {
     },
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for TargetProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::FloorsAboveTarget {
+            TargetProblem::FloorsAboveTarget {
                 least_bytes,
                 target_bytes,
             } => write!(
                 f,
                 "minimum sizes add up to {least_bytes}, more than the target of {target_bytes}; components stay at their minimums: lower one, or raise the target"
             ),
-            Problem::AboveTarget {
+            TargetProblem::AboveTarget {
                 held_bytes,
                 target_bytes,
             } => write!(f, "{held_bytes} held, above the target of {target_bytes}"),
-            Problem::SameName { name } => {
+            TargetProblem::SameName { name } => {
                 write!(f, "two components are named '{name}': nothing is resized")
             }
         }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::component::{Benefit, Estimate};
-use crate::rate::Window;
+use crate::decayed_rate::DecayWindow;
 
 /// Multiple of the cache's size that is watched.
 const WATCHED: u64 = 2;
@@ -42,7 +42,7 @@ const ALL: u64 = u64::MAX;
 /// With 2000 samples, one key in four, the mean error of the hit ratio is 0.015 and the largest 0.07, at a size that is
 /// itself uncertain by 7 % (`tests`). If a load's hits share one depth (a loop), that depth is uncertain.
 #[derive(Debug, Clone)]
-pub struct Ghost {
+pub struct GhostList {
     capacity: u64,
     step: u64,
     /// Items per bin: a step, or more to limit the number of bins.
@@ -50,38 +50,38 @@ pub struct Ghost {
     max_samples: usize,
     /// Keys with a mixed hash up to this value are sampled.
     threshold: u64,
-    stack: Stack,
+    stack: LruStack,
     /// Hits by depth: sampled hits divided by their sampling rate.
     bins: Vec<f64>,
     touches: f64,
     sampled: f64,
-    window: Window,
+    window: DecayWindow,
 }
 
 /// Hits per second at depths from `from_items` on, for one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
+pub struct CurveStep {
     /// The depth: a cache of that many items misses these hits, and one larger by a step has them.
     pub from_items: u64,
     /// Hits per second, over all keys.
     pub hits: f64,
 }
 
-impl Ghost {
+impl GhostList {
     /// Creates the list of a cache with `capacity_items`, resized by `step_items`, with at most `max_samples` keys.
     /// Zeroes count as ones.
-    pub fn new(capacity_items: u64, step_items: u64, max_samples: usize) -> Ghost {
-        let mut ghost = Ghost {
+    pub fn new(capacity_items: u64, step_items: u64, max_samples: usize) -> GhostList {
+        let mut ghost = GhostList {
             capacity: 0,
             step: step_items.max(1),
             width: step_items.max(1),
             max_samples: max_samples.max(1),
             threshold: ALL,
-            stack: Stack::default(),
+            stack: LruStack::default(),
             bins: Vec::new(),
             touches: 0.0,
             sampled: 0.0,
-            window: Window::new(HALF_LIFE),
+            window: DecayWindow::new(HALF_LIFE),
         };
         ghost.set_capacity(capacity_items);
         ghost
@@ -89,9 +89,9 @@ impl Ghost {
 
     /// Sets another half-life of the counts; longer for rare touches.
     #[must_use]
-    pub fn half_life(self, half_life: Duration) -> Ghost {
-        let window = Window::new(half_life);
-        Ghost { window, ..self }
+    pub fn half_life(self, half_life: Duration) -> GhostList {
+        let window = DecayWindow::new(half_life);
+        GhostList { window, ..self }
     }
 
     /// Sets the cache's size. Counts stay, because depths do not depend on it.
@@ -133,7 +133,7 @@ impl Ghost {
 
     /// Records a request for a key, found or not. `key_hash` is any number unique to the key, and is mixed here.
     /// Returns true if the key is in the sample. A key that is not never will be, so a cache may remember this and skip
-    /// later touches of it ([`Ghost::hit_ratio`] then counts too few).
+    /// later touches of it ([`GhostList::hit_ratio`] then counts too few).
     #[inline]
     pub fn touch(&mut self, key_hash: u64) -> bool {
         self.touches += 1.0;
@@ -167,7 +167,7 @@ impl Ghost {
         }
     }
 
-    /// Advances the time; call it in each scan, before [`Ghost::curve`] or [`Ghost::benefit`].
+    /// Advances the time; call it in each scan, before [`GhostList::curve`] or [`GhostList::benefit`].
     pub fn pass(&mut self, elapsed: Duration) {
         let left = self.window.pass(elapsed);
         self.touches *= left;
@@ -179,7 +179,7 @@ impl Ghost {
 
     /// Returns hits per second for `steps` steps below the current size and `steps` above it, smallest depth first.
     /// Empty before any time has passed.
-    pub fn curve(&self, steps: u64) -> Vec<Step> {
+    pub fn curve(&self, steps: u64) -> Vec<CurveStep> {
         let reach = self.step.saturating_mul(steps);
         let first = self.capacity.saturating_sub(reach);
         let last = self.capacity.saturating_add(reach);
@@ -188,7 +188,7 @@ impl Ghost {
         while from < last && from < self.depth() {
             let to = from.saturating_add(self.step);
             let hits = self.window.rate(self.hits(from, to));
-            curve.extend(hits.map(|hits| Step {
+            curve.extend(hits.map(|hits| CurveStep {
                 from_items: from,
                 hits,
             }));
@@ -272,7 +272,7 @@ const fn mixed(n: u64) -> u64 {
 /// Sampled keys in the order of their last touch. Each touch takes the next slot. The number of keys touched since is
 /// the number of later slots in use, counted by a Fenwick tree. When slots run out, all keys move together.
 #[derive(Debug, Clone, Default)]
-struct Stack {
+struct LruStack {
     /// Slot of each key, sorted: the highest hash leaves first.
     slots: BTreeMap<u64, usize>,
     keys: Vec<Option<u64>>,
@@ -282,7 +282,7 @@ struct Stack {
     oldest: usize,
 }
 
-impl Stack {
+impl LruStack {
     fn len(&self) -> usize {
         self.slots.len()
     }

@@ -20,7 +20,7 @@ named! {
 named! {
     /// Origin of a resize: `OPER_MODE`.
     #[derive(Deserialize)]
-    pub enum Mode {
+    pub enum ResizeMode {
         /// Set by hand, outside the policy.
         Manual = "MANUAL",
         /// Ordered by the policy for its benefit.
@@ -33,7 +33,7 @@ named! {
 named! {
     /// Result of a resize: `STATUS`.
     #[derive(Deserialize)]
-    pub enum Status {
+    pub enum ResizeStatus {
         /// Not known yet.
         Pending = "PENDING",
         /// Complete change.
@@ -60,7 +60,7 @@ pub struct ResizeOperation {
     pub kind: OperationKind,
     /// Origin of the resize.
     #[serde(rename = "oper_mode")]
-    pub mode: Mode,
+    pub mode: ResizeMode,
     /// Size before the resize.
     #[serde(rename = "initial_size_bytes")]
     pub initial: Bytes,
@@ -75,7 +75,7 @@ pub struct ResizeOperation {
     )]
     pub end_size: Option<Bytes>,
     /// Result of the resize.
-    pub status: Status,
+    pub status: ResizeStatus,
     /// Start of the resize.
     pub start_seconds: f64,
     /// End of the resize; missing until it is over.
@@ -87,13 +87,13 @@ pub struct ResizeOperation {
 
 /// The newest resizes, oldest first.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct History {
+pub struct ResizeHistory {
     operations: VecDeque<ResizeOperation>,
     /// Total number of resizes.
     pub total: u64,
 }
 
-impl History {
+impl ResizeHistory {
     /// Number of resizes kept, as in Oracle's view.
     pub const KEPT: usize = 800;
 
@@ -103,7 +103,7 @@ impl History {
     }
 
     pub(crate) fn add(&mut self, operation: ResizeOperation) {
-        if self.operations.len() >= History::KEPT {
+        if self.operations.len() >= ResizeHistory::KEPT {
             self.operations.pop_front();
         }
         self.operations.push_back(operation);
@@ -111,11 +111,17 @@ impl History {
     }
 
     /// Records the result of an order, unless it is no longer kept.
-    pub(crate) fn end(&mut self, id: u64, size: Option<Bytes>, status: Status, now: Duration) {
+    pub(crate) fn end(
+        &mut self,
+        id: u64,
+        size: Option<Bytes>,
+        status: ResizeStatus,
+        now: Duration,
+    ) {
         let mut newest_first = self.operations.iter_mut().rev();
         if let Some(operation) = newest_first.find(|o| o.id == id && id != 0) {
             operation.status = status;
-            if status != Status::Inactive {
+            if status != ResizeStatus::Inactive {
                 operation.end_size = size;
                 operation.end_seconds = Some(now.as_secs_f64());
             }

@@ -1,8 +1,8 @@
 //! Divides memory among components: buffer pools, sort areas and caches of one process, or whole servers. A target
 //! limits their total memory. Granules move from the component that loses least to the one that gains most.
 //!
-//! Benefit is always measured: by [`Ghost`] for a cache that sees its own keys, by [`Spills`] for sorts and hash
-//! joins, by [`Counters`] for a server with only counters. All return a [`Benefit`] in the same unit: seconds saved
+//! Benefit is always measured: by [`GhostList`] for a cache that sees its own keys, by [`Spills`] for sorts and hash
+//! joins, by [`MissRateModel`] for a server with only counters. All return a [`Benefit`] in the same unit: seconds saved
 //! per second by a granule more, and lost by a granule less. A component without a measured benefit gets nothing,
 //! regardless of its misses.
 //!
@@ -16,35 +16,35 @@
 //! This crate must not read a clock, wait, start threads or do any input or output. Time is a parameter, so that days
 //! are simulated in seconds (`tests/`).
 //!
-//! Main types: [`Component`], [`Benefit`], [`Settings`], [`State`], [`Move`], [`OrderResult`], [`ComponentState`], [`View`].
+//! Main types: [`Component`], [`Benefit`], [`Settings`], [`State`], [`Move`], [`OrderResult`], [`ComponentState`], [`OracleViews`].
 
 #![warn(missing_docs)] // people program against it
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 mod apply_scan;
-mod choose;
 mod component;
 mod component_state;
-mod counters;
+mod decayed_rate;
 mod ghost_list;
 mod history;
+mod miss_rate_model;
 mod oracle_views;
 mod order_result;
 mod policy;
-mod rate;
+mod propose_moves;
 mod settings;
 mod spill;
 mod state;
 
 pub use component::{Benefit, Component, Estimate, Granule, NoGranule};
-pub use component_state::{ComponentState, Problem, Trouble};
-pub use counters::Counters;
-pub use ghost_list::{Ghost, Step};
-pub use history::{History, Mode, OperationKind, ResizeOperation, Status};
-pub use oracle_views::{DynamicComponent, SgaInfo, View, view};
+pub use component_state::{ComponentState, OrderFailure, TargetProblem};
+pub use ghost_list::{CurveStep, GhostList};
+pub use history::{OperationKind, ResizeHistory, ResizeMode, ResizeOperation, ResizeStatus};
+pub use miss_rate_model::MissRateModel;
+pub use oracle_views::{DynamicComponent, OracleViews, SgaInfo, view};
 pub use order_result::{OrderResult, changed, learn};
 pub use policy::decide;
 pub use settings::Settings;
-pub use spill::{CompletedOperation, Spills};
+pub use spill::{Spills, WorkAreaOperation};
 pub use state::{Move, Order, State};

@@ -5,12 +5,12 @@ use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::component::Component;
-use crate::history::{Mode, OperationKind, ResizeOperation};
+use crate::history::{OperationKind, ResizeMode, ResizeOperation};
 use crate::state::State;
 
 /// The three views together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct View {
+pub struct OracleViews {
     /// Lines of `v$sgainfo`.
     pub info: Vec<SgaInfo>,
     /// Lines of `v$memory_dynamic_components`.
@@ -61,7 +61,7 @@ pub struct DynamicComponent {
     pub last_oper_type: Option<OperationKind>,
     /// Origin of the last resize.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_oper_mode: Option<Mode>,
+    pub last_oper_mode: Option<ResizeMode>,
     /// Start of the last resize.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_oper_seconds: Option<f64>,
@@ -76,7 +76,7 @@ pub struct DynamicComponent {
 }
 
 /// Returns the view of the components as last seen by [`crate::decide`].
-pub fn view(state: &State, components: &[Component]) -> View {
+pub fn view(state: &State, components: &[Component]) -> OracleViews {
     let row = |name: &str, bytes, resizable| SgaInfo {
         name: name.to_owned(),
         bytes,
@@ -87,7 +87,7 @@ pub fn view(state: &State, components: &[Component]) -> View {
     let mut info: Vec<SgaInfo> = of_components.collect();
     info.push(row("Free Memory Available", state.free(), false));
     info.push(row("Maximum Size", state.target, false));
-    View {
+    OracleViews {
         info,
         components: components.iter().map(|c| dynamic(state, c)).collect(),
         operations: state.history.operations().cloned().collect(),

@@ -5,11 +5,11 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::component_state::Trouble;
-use crate::history::{Mode, OperationKind, ResizeOperation, Status};
+use crate::component_state::OrderFailure;
+use crate::history::{OperationKind, ResizeMode, ResizeOperation, ResizeStatus};
 use crate::settings::Settings;
 use crate::state::{
-    BackOff, Cause, LastStep, OpenOrder, PendingJudgement, ReservedGift, State, Track,
+    BackOff, LastResize, MoveCause, OpenOrder, PendingCheck, ReservedGrant, State, TrackedComponent,
 };
 
 /// Result of an [`crate::Order`].
@@ -32,7 +32,8 @@ pub enum OrderResult {
 
 /// Applies the result of an order. An unknown or already answered order is ignored.
 pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &OrderResult, now: Duration) {
-    let is_of = |track: &Track| track.flight.as_ref().is_some_and(|flight| flight.id == id);
+    let is_of =
+        |track: &TrackedComponent| track.flight.as_ref().is_some_and(|flight| flight.id == id);
     let mut tracks = state.tracks.values_mut();
     let Some(track) = tracks.find(|track| is_of(track)) else {
         return;
@@ -43,11 +44,11 @@ pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &OrderResult
     match came {
         OrderResult::Refused { why } => {
             let why = why.clone();
-            track.trouble = Some(Trouble::Refused { why });
+            track.trouble = Some(OrderFailure::Refused { why });
             track.failed_to_grow = flight.order.kind == OperationKind::Grow;
             track.back_off.failed(now, settings.retry);
             let size = Some(flight.order.before);
-            state.history.end(id, size, Status::Error, now);
+            state.history.end(id, size, ResizeStatus::Error, now);
         }
         OrderResult::Resized {
             now_bytes,
@@ -55,9 +56,9 @@ pub fn learn(settings: &Settings, state: &mut State, id: u64, came: &OrderResult
         } => {
             let done = resized(settings, track, &flight, (*now_bytes, *measured_bytes), now);
             let status = match (done.is_zero(), done == flight.order.by()) {
-                (true, _) => Status::Error,
-                (_, true) => Status::Complete,
-                _ => Status::Partial,
+                (true, _) => ResizeStatus::Error,
+                (_, true) => ResizeStatus::Complete,
+                _ => ResizeStatus::Partial,
             };
             state.history.end(id, Some(*now_bytes), status, now);
             follow(settings, state, flight, done, now);
@@ -84,11 +85,11 @@ pub fn changed(state: &mut State, component: &str, now_bytes: Bytes, why: &str, 
             true => OperationKind::Grow,
             false => OperationKind::Shrink,
         },
-        mode: Mode::Immediate,
+        mode: ResizeMode::Immediate,
         initial: before,
         target: now_bytes,
         end_size: Some(now_bytes),
-        status: Status::Complete,
+        status: ResizeStatus::Complete,
         start_seconds: now.as_secs_f64(),
         end_seconds: Some(now.as_secs_f64()),
         why: why.to_owned(),
@@ -98,7 +99,7 @@ pub fn changed(state: &mut State, component: &str, now_bytes: Bytes, why: &str, 
 /// Returns the change in response to an order. The larger of the reported and the measured size counts.
 fn resized(
     settings: &Settings,
-    track: &mut Track,
+    track: &mut TrackedComponent,
     flight: &OpenOrder,
     (said, measured): (Bytes, Option<Bytes>),
     now: Duration,
@@ -112,17 +113,17 @@ fn resized(
     track.held = after;
     track.expected = said;
     let trouble = if done < asked && said == goal {
-        Some(Trouble::Lies {
+        Some(OrderFailure::Lies {
             said_bytes: said,
             measured_bytes: after,
         })
     } else if done < asked {
-        Some(Trouble::Short {
+        Some(OrderFailure::Short {
             asked_bytes: asked,
             done_bytes: done,
         })
     } else if flight.order.kind == OperationKind::Grow && said > goal {
-        Some(Trouble::TookMore {
+        Some(OrderFailure::TookMore {
             allowed_bytes: goal,
             bytes: said,
         })
@@ -146,10 +147,10 @@ fn resized(
     let done = done.min(asked);
     if matches!(
         flight.plan.cause,
-        Cause::Benefit | Cause::Try | Cause::TakenBack
+        MoveCause::Benefit | MoveCause::Try | MoveCause::TakenBack
     ) && !done.is_zero()
     {
-        track.stride = Some(LastStep {
+        track.stride = Some(LastResize {
             kind: flight.order.kind,
             bytes: done,
             at: now,
@@ -166,13 +167,15 @@ fn follow(settings: &Settings, state: &mut State, flight: OpenOrder, done: Bytes
     }
     match (order.kind, plan.cause) {
         (OperationKind::Shrink, _) if plan.to.is_some() => {
-            state.grants.push(ReservedGift { plan, bytes: done });
+            state.grants.push(ReservedGrant { plan, bytes: done });
         }
-        (OperationKind::Grow, Cause::Benefit | Cause::Try) => state.checks.push(PendingJudgement {
-            plan,
-            given: done,
-            due: now.saturating_add(settings.check_after),
-        }),
+        (OperationKind::Grow, MoveCause::Benefit | MoveCause::Try) => {
+            state.checks.push(PendingCheck {
+                plan,
+                given: done,
+                due: now.saturating_add(settings.check_after),
+            })
+        }
         _ => {}
     }
 }

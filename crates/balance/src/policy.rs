@@ -11,12 +11,14 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 
 use crate::apply_scan::sample;
-use crate::choose::{Bid, bids, loss_of};
 use crate::component::{Component, Estimate};
-use crate::component_state::{ComponentState, Problem, Trouble, seconds_until};
-use crate::history::{Mode, OperationKind, ResizeOperation, Status};
+use crate::component_state::{ComponentState, OrderFailure, TargetProblem, seconds_until};
+use crate::history::{OperationKind, ResizeMode, ResizeOperation, ResizeStatus};
+use crate::propose_moves::{ProposedMove, bids, loss_of};
 use crate::settings::Settings;
-use crate::state::{Cause, Move, OpenOrder, Order, PendingJudgement, PlannedMove, State, Track};
+use crate::state::{
+    Move, MoveCause, OpenOrder, Order, PendingCheck, PlannedMove, State, TrackedComponent,
+};
 
 /// Divisor of a component's size for a try, which is at least a granule.
 const TRIED_PART: u64 = 32;
@@ -48,7 +50,7 @@ pub fn decide(
     };
     match round.state.problem {
         // Freed memory stays free.
-        Some(Problem::SameName { .. }) => round.state.grants.clear(),
+        Some(TargetProblem::SameName { .. }) => round.state.grants.clear(),
         _ => round.all(),
     }
     let moves = round.moves;
@@ -70,21 +72,21 @@ fn refill(settings: &Settings, state: &mut State, now: Duration) {
     state.last_look = Some(now);
 }
 
-fn problem(components: &[Component], target_bytes: Bytes) -> Option<Problem> {
+fn problem(components: &[Component], target_bytes: Bytes) -> Option<TargetProblem> {
     let mut names = BTreeSet::new();
     if let Some(twice) = components.iter().find(|c| !names.insert(&c.name)) {
         let name = twice.name.clone();
-        return Some(Problem::SameName { name });
+        return Some(TargetProblem::SameName { name });
     }
     let least_bytes: Bytes = components.iter().map(|c| c.min).sum();
     if least_bytes > target_bytes {
-        return Some(Problem::FloorsAboveTarget {
+        return Some(TargetProblem::FloorsAboveTarget {
             least_bytes,
             target_bytes,
         });
     }
     let held_bytes: Bytes = components.iter().map(Component::held).sum();
-    (held_bytes > target_bytes).then_some(Problem::AboveTarget {
+    (held_bytes > target_bytes).then_some(TargetProblem::AboveTarget {
         held_bytes,
         target_bytes,
     })
@@ -101,7 +103,12 @@ fn update_states(state: &mut State, components: &[Component], now: Duration) {
     }
 }
 
-fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -> ComponentState {
+fn standing(
+    track: &TrackedComponent,
+    component: &Component,
+    judged: bool,
+    now: Duration,
+) -> ComponentState {
     // Nothing is taken from a skipped component, but most of them may still receive memory.
     if let Some(standing) = skip_reason(track, component, OperationKind::Shrink, now) {
         return standing;
@@ -118,7 +125,7 @@ fn standing(track: &Track, component: &Component, judged: bool, now: Duration) -
 /// Returns why a component must not be resized in that direction; `None` if it may. A component that did not give memory is
 /// skipped as a giver for a while. It may still receive memory, because its need does not wait for its debt.
 fn skip_reason(
-    track: &Track,
+    track: &TrackedComponent,
     component: &Component,
     kind: OperationKind,
     now: Duration,
@@ -126,7 +133,7 @@ fn skip_reason(
     let takes = kind == OperationKind::Shrink;
     if takes && component.exceeds_reported() {
         return Some(ComponentState::LetBe {
-            trouble: Trouble::Lies {
+            trouble: OrderFailure::Lies {
                 said_bytes: component.size,
                 measured_bytes: component.held(),
             },
@@ -175,7 +182,12 @@ impl<'a> ScanRound<'a> {
 
     /// Returns the memory above the target once all orders are done.
     fn over(&self) -> Bytes {
-        let planned: Bytes = self.state.tracks.values().map(Track::planned).sum();
+        let planned: Bytes = self
+            .state
+            .tracks
+            .values()
+            .map(TrackedComponent::planned)
+            .sum();
         planned - self.state.target
     }
 
@@ -267,7 +279,7 @@ impl<'a> ScanRound<'a> {
     fn judge(&mut self) {
         let (due, later) = std::mem::take(&mut self.state.checks)
             .into_iter()
-            .partition(|check: &PendingJudgement| self.is_due(check));
+            .partition(|check: &PendingCheck| self.is_due(check));
         self.state.checks = later;
         for check in due {
             let Some(to) = self.component(check.plan.to.as_deref()) else {
@@ -285,15 +297,15 @@ impl<'a> ScanRound<'a> {
     }
 
     /// Returns true if a check is due. A try also waits until its gain is known.
-    fn is_due(&self, check: &PendingJudgement) -> bool {
+    fn is_due(&self, check: &PendingCheck) -> bool {
         let is_late = self.now >= check.due.saturating_add(self.settings.patience);
         let to = self.component(check.plan.to.as_deref());
         let is_known = to.is_none_or(|to| to.benefit.less.is_some());
-        self.now >= check.due && (is_late || is_known || check.plan.cause != Cause::Try)
+        self.now >= check.due && (is_late || is_known || check.plan.cause != MoveCause::Try)
     }
 
     /// Reverts a move that missed its expected gain, and makes its pair wait.
-    fn take_back(&mut self, check: &PendingJudgement, to: &Component, why: String) {
+    fn take_back(&mut self, check: &PendingCheck, to: &Component, why: String) {
         let (now, plan) = (self.now, &check.plan);
         let pair = self.state.pair(plan.from.as_deref(), &to.name);
         // Successively smaller moves are one search for the size without further gain.
@@ -301,11 +313,11 @@ impl<'a> ScanRound<'a> {
             true => pair.back_off.again(now),
             false => pair.back_off.failed(now, self.settings.pair_retry),
         }
-        if plan.cause == Cause::Benefit {
+        if plan.cause == MoveCause::Benefit {
             pair.failed = check.given;
         }
         if let Some(track) = self.state.tracks.get_mut(&to.name)
-            && plan.cause == Cause::Try
+            && plan.cause == MoveCause::Try
         {
             let every = self.settings.probe_every;
             let first = every.saturating_mul(2);
@@ -323,7 +335,7 @@ impl<'a> ScanRound<'a> {
         let back = PlannedMove {
             from: Some(to.name.clone()),
             to: plan.from.clone(),
-            cause: Cause::TakenBack,
+            cause: MoveCause::TakenBack,
             taken,
             expected: 0.0,
             why,
@@ -366,7 +378,7 @@ impl<'a> ScanRound<'a> {
             let taken = taken.min(from.surplus());
             left = left - taken;
             let why = format!("{over} held above the target of {}", self.state.target);
-            self.take(from, None, Cause::Target, taken, why);
+            self.take(from, None, MoveCause::Target, taken, why);
         }
     }
 
@@ -385,7 +397,7 @@ impl<'a> ScanRound<'a> {
                 let plan = PlannedMove {
                     from: None,
                     to: Some(to.name.clone()),
-                    cause: Cause::Need,
+                    cause: MoveCause::Need,
                     taken: bytes,
                     expected: 0.0,
                     why: format!("{why}; taken from free memory"),
@@ -401,7 +413,7 @@ impl<'a> ScanRound<'a> {
                 }
                 let taken = from.granule.round_up(left).min(from.surplus());
                 left = left - taken;
-                self.take(from, Some(to), Cause::Need, taken, why.clone());
+                self.take(from, Some(to), MoveCause::Need, taken, why.clone());
             }
         }
     }
@@ -423,7 +435,7 @@ impl<'a> ScanRound<'a> {
         &mut self,
         from: &Component,
         to: Option<&Component>,
-        cause: Cause,
+        cause: MoveCause,
         taken: Bytes,
         why: String,
     ) {
@@ -460,7 +472,7 @@ impl<'a> ScanRound<'a> {
     }
 
     /// Records since when each move looks worthwhile. Pairs without anything to remember are dropped.
-    fn remember(&mut self, all: &[Bid<'_>]) {
+    fn remember(&mut self, all: &[ProposedMove<'_>]) {
         let now = self.now;
         let mut worth: BTreeSet<(Option<&str>, &str)> = BTreeSet::new();
         for bid in all {
@@ -476,7 +488,7 @@ impl<'a> ScanRound<'a> {
         });
     }
 
-    fn may_begin(&mut self, bid: &Bid<'_>) -> bool {
+    fn may_begin(&mut self, bid: &ProposedMove<'_>) -> bool {
         let (now, persist) = (self.now, self.settings.persist);
         let from = bid.from.map(|from| from.name.as_str());
         let pair = *self.state.pair(from, &bid.to.name);
@@ -488,7 +500,7 @@ impl<'a> ScanRound<'a> {
             && (bid.from).is_none_or(|from| self.is_idle(from) && self.can_give(from))
     }
 
-    fn begin(&mut self, bid: &Bid<'_>) {
+    fn begin(&mut self, bid: &ProposedMove<'_>) {
         let (now, settings) = (self.now, self.settings);
         let from = bid.from.map(|from| from.name.as_str());
         self.state.pair(from, &bid.to.name).last = Some(now);
@@ -506,7 +518,7 @@ impl<'a> ScanRound<'a> {
         let plan = PlannedMove {
             from: from.map(str::to_owned),
             to: Some(bid.to.name.clone()),
-            cause: Cause::Benefit,
+            cause: MoveCause::Benefit,
             taken: bid.taken,
             expected: bid.gain / bid.given.as_f64(),
             why: bid.why(),
@@ -514,7 +526,7 @@ impl<'a> ScanRound<'a> {
         self.start(bid, plan);
     }
 
-    fn start(&mut self, bid: &Bid<'_>, plan: PlannedMove) {
+    fn start(&mut self, bid: &ProposedMove<'_>, plan: PlannedMove) {
         self.state.allowed -= 1.0;
         match bid.from {
             None => self.order(bid.to, OperationKind::Grow, bid.given, plan),
@@ -533,7 +545,7 @@ impl<'a> ScanRound<'a> {
 
     /// Gives a little memory to one component under pressure with an unknown gain. Only one such try runs at a time.
     fn try_unknown(&mut self) {
-        let is_try = |plan: &PlannedMove| plan.cause == Cause::Try;
+        let is_try = |plan: &PlannedMove| plan.cause == MoveCause::Try;
         let flights = self.state.tracks.values();
         let mut flights = flights.filter_map(|track| track.flight.as_ref());
         let goes_on = flights.any(|flight| is_try(&flight.plan))
@@ -549,7 +561,7 @@ impl<'a> ScanRound<'a> {
         let plan = PlannedMove {
             from: bid.from.map(|from| from.name.clone()),
             to: Some(bid.to.name.clone()),
-            cause: Cause::Try,
+            cause: MoveCause::Try,
             taken: bid.taken,
             expected: 0.0,
             why: format!(
@@ -562,7 +574,7 @@ impl<'a> ScanRound<'a> {
 
     /// Returns a try for the component with the highest loss. The memory comes from the component with the least loss, if that
     /// is lower.
-    fn a_try(&self) -> Option<Bid<'a>> {
+    fn a_try(&self) -> Option<ProposedMove<'a>> {
         let unknown = self.components.iter().filter(|to| {
             let pressure = to.benefit.pressure;
             let waits = (self.state.tracks.get(&to.name)).is_none_or(|t| t.tries.waits(self.now));
@@ -579,7 +591,7 @@ impl<'a> ScanRound<'a> {
         let to = unknown.max_by(|a, b| pressure(a).total_cmp(&pressure(b)))?;
         let part = Bytes(to.size.get() / TRIED_PART).max(to.granule.bytes());
         let given = to.granule.round_down(part.min(to.room()));
-        let bid = |from, taken, loss| Bid {
+        let bid = |from, taken, loss| ProposedMove {
             from,
             to,
             taken,
@@ -619,13 +631,13 @@ fn operation(id: u64, order: &Order, plan: &PlannedMove, now: Duration) -> Resiz
         component: order.component.clone(),
         kind: order.kind,
         mode: match plan.cause {
-            Cause::Target | Cause::Need => Mode::Immediate,
-            _ => Mode::Deferred,
+            MoveCause::Target | MoveCause::Need => ResizeMode::Immediate,
+            _ => ResizeMode::Deferred,
         },
         initial: order.before,
         target: order.goal,
         end_size: None,
-        status: Status::Pending,
+        status: ResizeStatus::Pending,
         start_seconds: now.as_secs_f64(),
         end_seconds: None,
         why: plan.why.clone(),
@@ -636,11 +648,11 @@ fn operation(id: u64, order: &Order, plan: &PlannedMove, now: Duration) -> Resiz
 /// After a try the receiver gains no more than the giver loses.
 fn failed(
     settings: &Settings,
-    check: &PendingJudgement,
+    check: &PendingCheck,
     from: Option<&Component>,
     to: &Component,
 ) -> Option<String> {
-    let PendingJudgement { plan, given, .. } = check;
+    let PendingCheck { plan, given, .. } = check;
     let granules = to.granule.count(*given);
     let less = to.benefit.less.filter(|less| less.high().is_finite());
     let missed = from.map_or(0.0, |from| {
@@ -648,7 +660,7 @@ fn failed(
         more.map_or(0.0, Estimate::low) * from.granule.count(plan.taken)
     });
     let name = &to.name;
-    if plan.cause == Cause::Try {
+    if plan.cause == MoveCause::Try {
         let least = less.unwrap_or_default().low() * granules;
         return (least <= missed).then(|| {
             format!("trial failed: {given} more for {name} saves {least:.6} s/s, costs its giver {missed:.6} s/s")

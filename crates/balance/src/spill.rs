@@ -5,14 +5,14 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 
 use crate::component::{Benefit, Granule};
-use crate::rate::Window;
+use crate::decayed_rate::DecayWindow;
 
 /// Half-life of the counts.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// One completed sort or hash join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CompletedOperation {
+pub struct WorkAreaOperation {
     /// Memory that would have avoided the spill.
     pub needed: Bytes,
     /// Memory granted to it.
@@ -30,19 +30,19 @@ pub struct Spills {
     granule: Granule,
     seconds_per_byte: f64,
     size: Bytes,
-    saved: Count,
-    lost: Count,
-    window: Window,
+    saved: SpillCount,
+    lost: SpillCount,
+    window: DecayWindow,
 }
 
 /// Bytes, and the number of operations.
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
+struct SpillCount {
     bytes: f64,
     operations: f64,
 }
 
-impl Count {
+impl SpillCount {
     fn add(&mut self, bytes: Bytes) {
         if !bytes.is_zero() {
             self.bytes += bytes.as_f64();
@@ -64,9 +64,9 @@ impl Spills {
             granule,
             seconds_per_byte: seconds_per_byte.max(0.0),
             size,
-            saved: Count::default(),
-            lost: Count::default(),
-            window: Window::new(HALF_LIFE),
+            saved: SpillCount::default(),
+            lost: SpillCount::default(),
+            window: DecayWindow::new(HALF_LIFE),
         }
     }
 
@@ -76,18 +76,18 @@ impl Spills {
     }
 
     /// Records a completed sort or hash join.
-    pub fn ran(&mut self, ran: CompletedOperation) {
+    pub fn ran(&mut self, ran: WorkAreaOperation) {
         self.saved.add(self.kept_with_more(ran));
         self.lost.add(self.spilled_with_less(ran));
     }
 
     /// Returns its part of a granule.
-    fn share(&self, ran: CompletedOperation) -> Bytes {
+    fn share(&self, ran: WorkAreaOperation) -> Bytes {
         let granule = self.granule.bytes();
         granule.scaled(ran.granted.min(self.size), self.size)
     }
 
-    fn kept_with_more(&self, ran: CompletedOperation) -> Bytes {
+    fn kept_with_more(&self, ran: WorkAreaOperation) -> Bytes {
         let share = self.share(ran);
         let lacking = ran.needed - ran.granted;
         if ran.granted + share >= ran.needed {
@@ -100,7 +100,7 @@ impl Spills {
         }
     }
 
-    fn spilled_with_less(&self, ran: CompletedOperation) -> Bytes {
+    fn spilled_with_less(&self, ran: WorkAreaOperation) -> Bytes {
         let share = self.share(ran);
         let lacking = ran.needed - (ran.granted - share);
         match ran.spilled > ran.needed - ran.granted {
@@ -119,7 +119,7 @@ impl Spills {
 
     /// Returns the benefit of a granule; unknown before any time has passed.
     pub fn benefit(&self) -> Benefit {
-        let estimate = |count: &Count| {
+        let estimate = |count: &SpillCount| {
             let seconds = count.bytes * self.seconds_per_byte;
             self.window.estimate(seconds, count.operations)
         };
@@ -143,7 +143,7 @@ mod tests {
     fn of(needed: u64, granted: u64, spilled: u64) -> (f64, f64) {
         let granule = Granule::new(mib(2)).unwrap();
         let mut spills = Spills::new(granule, mib(64), 1.0 / mib(1).as_f64());
-        spills.ran(CompletedOperation {
+        spills.ran(WorkAreaOperation {
             needed: mib(needed),
             granted: mib(granted),
             spilled: mib(spilled),
@@ -173,7 +173,7 @@ mod tests {
         let mut spills = Spills::new(granule, Bytes::ZERO, f64::NAN);
         assert_eq!(spills.benefit(), Benefit::default());
         let all = Bytes(u64::MAX);
-        spills.ran(CompletedOperation {
+        spills.ran(WorkAreaOperation {
             needed: all,
             granted: all,
             spilled: all,

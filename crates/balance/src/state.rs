@@ -7,8 +7,8 @@ use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use crate::component::Component;
-use crate::component_state::{ComponentState, Problem, Trouble};
-use crate::history::{History, OperationKind};
+use crate::component_state::{ComponentState, OrderFailure, TargetProblem};
+use crate::history::{OperationKind, ResizeHistory};
 
 /// A move of memory. Between two components it consists of two successive orders. The second follows only when
 /// [`crate::learn`] has received the amount that the first one freed.
@@ -56,7 +56,7 @@ impl Order {
 
 /// Reason of a move.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Cause {
+pub(crate) enum MoveCause {
     /// Its gain exceeds its loss.
     Benefit,
     /// Its gain is unknown.
@@ -74,7 +74,7 @@ pub(crate) enum Cause {
 pub(crate) struct PlannedMove {
     pub from: Option<String>,
     pub to: Option<String>,
-    pub cause: Cause,
+    pub cause: MoveCause,
     /// Memory taken from the giver.
     pub taken: Bytes,
     /// Expected gain, in seconds per second and byte given.
@@ -125,14 +125,14 @@ impl OpenOrder {
 
 /// Freed memory, reserved for a receiver.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ReservedGift {
+pub(crate) struct ReservedGrant {
     pub plan: PlannedMove,
     pub bytes: Bytes,
 }
 
 /// A move to be judged.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PendingJudgement {
+pub(crate) struct PendingCheck {
     pub plan: PlannedMove,
     pub given: Bytes,
     pub due: Duration,
@@ -175,7 +175,7 @@ impl BackOff {
 
 /// A size set by hand, outside the policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct ByHand {
+pub(crate) struct ManualSize {
     pub from: Bytes,
     pub to: Bytes,
     pub until: Duration,
@@ -183,21 +183,21 @@ pub(crate) struct ByHand {
 
 /// The last resize of a component for its benefit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct LastStep {
+pub(crate) struct LastResize {
     pub kind: OperationKind,
     pub bytes: Bytes,
     pub at: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Track {
+pub(crate) struct TrackedComponent {
     /// Memory that it counts as.
     pub held: Bytes,
     /// The size by its last order; another size was set by hand.
     pub expected: Bytes,
     pub flight: Option<OpenOrder>,
-    pub by_hand: Option<ByHand>,
-    pub trouble: Option<Trouble>,
+    pub by_hand: Option<ManualSize>,
+    pub trouble: Option<OrderFailure>,
     /// True if the trouble came from growth. Otherwise it came from shrinking, and the component may still grow.
     pub failed_to_grow: bool,
     pub back_off: BackOff,
@@ -205,7 +205,7 @@ pub(crate) struct Track {
     pub tries: BackOff,
     /// Its total loss at the last try.
     pub tried_at: f64,
-    pub stride: Option<LastStep>,
+    pub stride: Option<LastResize>,
     pub standing: ComponentState,
     /// The smallest and the largest size seen.
     pub smallest: Bytes,
@@ -213,9 +213,9 @@ pub(crate) struct Track {
     pub operations: u64,
 }
 
-impl Track {
-    pub fn new(component: &Component) -> Track {
-        Track {
+impl TrackedComponent {
+    pub fn new(component: &Component) -> TrackedComponent {
+        TrackedComponent {
             held: component.held(),
             expected: component.size,
             flight: None,
@@ -262,27 +262,27 @@ pub(crate) struct PairHistory {
 /// Knowledge from earlier scans. Start with [`State::default`], and pass the same value in each scan.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
-    pub(crate) tracks: BTreeMap<String, Track>,
+    pub(crate) tracks: BTreeMap<String, TrackedComponent>,
     pub(crate) pairs: BTreeMap<PairName, PairHistory>,
-    pub(crate) grants: Vec<ReservedGift>,
-    pub(crate) checks: Vec<PendingJudgement>,
+    pub(crate) grants: Vec<ReservedGrant>,
+    pub(crate) checks: Vec<PendingCheck>,
     pub(crate) target: Bytes,
     pub(crate) allowed: f64,
     pub(crate) last_look: Option<Duration>,
     pub(crate) last_id: u64,
-    pub(crate) history: History,
-    pub(crate) problem: Option<Problem>,
+    pub(crate) history: ResizeHistory,
+    pub(crate) problem: Option<TargetProblem>,
     pub(crate) taken_back: u64,
 }
 
 impl State {
     /// Returns the history of resizes.
-    pub fn history(&self) -> &History {
+    pub fn history(&self) -> &ResizeHistory {
         &self.history
     }
 
     /// Returns the problem of all components together, as of the last scan.
-    pub fn problem(&self) -> Option<&Problem> {
+    pub fn problem(&self) -> Option<&TargetProblem> {
         self.problem.as_ref()
     }
 
@@ -299,7 +299,7 @@ impl State {
 
     /// Returns free memory, including freed memory that the next scan will give.
     pub fn free(&self) -> Bytes {
-        let committed: Bytes = self.tracks.values().map(Track::committed).sum();
+        let committed: Bytes = self.tracks.values().map(TrackedComponent::committed).sum();
         self.target - committed
     }
 

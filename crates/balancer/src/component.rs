@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use hugeleaf_balance::{
-    Benefit, Component, Counters, Estimate, Granule, OperationKind, OrderResult,
+    Benefit, Component, Estimate, Granule, MissRateModel, OperationKind, OrderResult,
 };
 use hugeleaf_units::Bytes;
 
+use crate::config::BalancedServer;
 use crate::process::ProcessSeen;
-use crate::rules::BalancedServer;
 use crate::server::{CacheCounts, ServerState};
 use hugeleaf_ask::QueryError;
-use hugeleaf_host::ProgramId;
+use hugeleaf_host::ForkTreeId;
 
 /// Time without an answer, at least three scans, after which a server is unreachable.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub struct WorkerReport {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Ordered {
+pub(crate) struct PendingResize {
     pub id: u64,
     pub kind: OperationKind,
     pub before: Bytes,
@@ -64,7 +64,7 @@ pub(crate) struct ServerComponent {
     pub member: BalancedServer,
     pub granule: Granule,
     every: Duration,
-    counters: Counters,
+    counters: MissRateModel,
     counted: Option<(Duration, CacheCounts)>,
     pub seen: Option<(Duration, ServerState)>,
     pub process: Option<ProcessSeen>,
@@ -75,7 +75,7 @@ pub(crate) struct ServerComponent {
     /// Upper bound of `overhead`, from the memory in use.
     overhead_most: Option<Bytes>,
     jumped: Option<Duration>,
-    pub order: Option<Ordered>,
+    pub order: Option<PendingResize>,
     used: Bytes,
     fills: bool,
     /// True if less than a granule of it is unused, or if it does not report its use.
@@ -88,7 +88,7 @@ pub(crate) struct ServerComponent {
 
 impl ServerComponent {
     pub fn new(member: BalancedServer, granule: Granule, every: Duration) -> ServerComponent {
-        let counters = Counters::new(granule, member.miss.as_secs_f64());
+        let counters = MissRateModel::new(granule, member.miss.as_secs_f64());
         ServerComponent {
             member,
             granule,
@@ -113,7 +113,7 @@ impl ServerComponent {
     }
 
     /// Applies a report of its thread. Returns the new process's id if the process changed.
-    pub fn observe(&mut self, report: &WorkerReport, now: Duration) -> Option<ProgramId> {
+    pub fn observe(&mut self, report: &WorkerReport, now: Duration) -> Option<ForkTreeId> {
         self.trouble.clone_from(&report.trouble);
         let (at, look, process) = report.seen.as_ref()?;
         if self.seen.as_ref().is_some_and(|(last, _)| last == at) {
@@ -147,7 +147,7 @@ impl ServerComponent {
         };
         let fits = Granule::new(server.round_up(self.granule.bytes())).unwrap_or(self.granule);
         if fits != self.granule {
-            self.counters = Counters::new(fits, self.member.miss.as_secs_f64());
+            self.counters = MissRateModel::new(fits, self.member.miss.as_secs_f64());
             self.counted = None;
         }
         fits
@@ -366,7 +366,7 @@ impl ServerComponent {
     }
 
     /// Records the beginning of an order.
-    pub fn begin(&mut self, order: Ordered, now: Duration) {
+    pub fn begin(&mut self, order: PendingResize, now: Duration) {
         let evicts = self.evicts(order.goal);
         if order.kind == OperationKind::Shrink && !evicts.is_zero() {
             self.evicted
@@ -375,7 +375,7 @@ impl ServerComponent {
         }
         let look = self.seen.as_ref().map(|(_, look)| look);
         let used = look.and_then(|look| look.used);
-        self.order = Some(Ordered {
+        self.order = Some(PendingResize {
             held: self.resident().zip(used),
             ..order
         });
@@ -436,7 +436,7 @@ impl ServerComponent {
 
     /// Returns true if memory above a size was returned, with less than half a granule left. For a server that reports its
     /// use, a fall of its process's memory by that amount suffices.
-    fn has_returned(&self, order: &Ordered, size: Bytes) -> bool {
+    fn has_returned(&self, order: &PendingResize, size: Bytes) -> bool {
         let left = Bytes(self.granule.bytes().get() / 2);
         let resident = self.resident().filter(|_| self.located);
         let is_small = resident.is_some_and(|r| r <= size + self.overhead + left);
@@ -445,13 +445,13 @@ impl ServerComponent {
 
     /// Returns the memory in use above the goal of an order, less the fall of its process since; `None` for a server that
     /// does not report its use.
-    fn unreturned(&self, order: &Ordered) -> Option<Bytes> {
+    fn unreturned(&self, order: &PendingResize) -> Option<Bytes> {
         let (held, used) = order.held?;
         Some((used - order.goal) - (held - self.resident()?))
     }
 
     /// Returns the size, in granules of the order, that covers the memory it still holds.
-    fn still_held(&self, order: &Ordered) -> Bytes {
+    fn still_held(&self, order: &PendingResize) -> Bytes {
         let held = self.resident().unwrap_or_default() - self.overhead;
         let kept = self.unreturned(order).unwrap_or(held - order.goal);
         let kept = self.granule.round_up(kept);
@@ -460,7 +460,7 @@ impl ServerComponent {
 
     fn came_back(
         &self,
-        order: &Ordered,
+        order: &PendingResize,
         size: Bytes,
         look: &ServerState,
         waited: Duration,

@@ -13,10 +13,10 @@ use hugeleaf_balance::{
 };
 use hugeleaf_units::Bytes;
 
-use crate::component::{NextAction, Ordered, ServerComponent, WorkerReport};
-use crate::rules::{BalanceAction, Target};
+use crate::component::{NextAction, PendingResize, ServerComponent, WorkerReport};
+use crate::config::{BalanceAction, BalanceTarget};
 use crate::status::{BalanceStatus, ComponentStatus};
-use hugeleaf_host::ProgramId;
+use hugeleaf_host::ForkTreeId;
 
 /// Minimum number of granules in a target, so that one is small in comparison and its effect can be measured.
 const GRANULES: u64 = 64;
@@ -57,7 +57,7 @@ pub struct LogEvent {
 #[derive(Debug, Default, PartialEq)]
 pub struct StepOutput {
     pub commands: Vec<ResizeCommand>,
-    pub promote: Vec<ProgramId>,
+    pub promote: Vec<ForkTreeId>,
     pub said: Vec<LogEvent>,
 }
 
@@ -68,7 +68,7 @@ impl StepOutput {
 }
 
 pub struct Controller {
-    target: Target,
+    target: BalanceTarget,
     settings: Settings,
     state: State,
     parts: Vec<ServerComponent>,
@@ -89,7 +89,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    pub fn new(target: Target, huge: Bytes) -> Controller {
+    pub fn new(target: BalanceTarget, huge: Bytes) -> Controller {
         let part = Bytes(target.target.get() / GRANULES);
         let huge = Granule::new(huge).ok();
         let granule = huge.map_or(part, |huge| huge.round_up(part));
@@ -392,7 +392,7 @@ impl Controller {
         );
         line.bytes = Some(order.by());
         done.said.push(line);
-        let ordered = Ordered {
+        let ordered = PendingResize {
             id: one.id,
             kind: order.kind,
             before: order.before,
@@ -464,7 +464,7 @@ impl Controller {
 
     fn promotions(&mut self, now: Duration, done: &mut StepOutput) {
         self.promote.retain(|_, (until, _)| now < *until);
-        if self.target.pages == crate::rules::PagePreference::Base {
+        if self.target.pages == crate::config::PagePreference::Base {
             return;
         }
         for (index, (_, next)) in &mut self.promote {
@@ -563,7 +563,7 @@ fn move_in_words(one: &Move) -> String {
 fn outcome_said(
     target: &str,
     part: &ServerComponent,
-    order: &Ordered,
+    order: &PendingResize,
     came: &OrderResult,
     now: Duration,
 ) -> LogEvent {

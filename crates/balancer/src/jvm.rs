@@ -8,12 +8,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::Root;
-use hugeleaf_host::process::stat::parse_stat;
+use hugeleaf_host::process::proc_parsers::parse_stat;
 use hugeleaf_sys::{Deadline, Pid, confine, run_for_output};
 use hugeleaf_units::Bytes;
 
 use crate::process::named;
-use crate::server::{CacheCounts, Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
+use crate::server::{
+    CacheCounts, ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState,
+};
 use hugeleaf_ask::QueryError;
 
 /// Interval between readings of its flags.
@@ -117,7 +119,7 @@ fn jcmd(pid: Pid, words: &[&str], question: Deadline<'_>) -> Result<String, Quer
 }
 
 impl JvmReader {
-    fn new(opening: &Opening) -> JvmReader {
+    fn new(opening: &ConnectOptions) -> JvmReader {
         JvmReader {
             root: opening.root.clone(),
             address: opening.address.trim().to_owned(),
@@ -208,7 +210,7 @@ impl Observer for JvmReader {
     }
 }
 
-impl Server for Jvm {
+impl ResizableServer for Jvm {
     fn observer(&mut self) -> &mut dyn Observer {
         &mut self.0
     }

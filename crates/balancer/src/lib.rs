@@ -13,15 +13,15 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod component;
+mod config;
 mod controller;
 mod jvm;
 mod mariadb;
 mod memcached;
-mod owner;
+mod owner_limit;
 mod postgresql;
 mod process;
 mod redis;
-mod rules;
 mod server;
 mod server_kinds;
 mod status;
@@ -30,10 +30,10 @@ mod target_loop;
 mod tests;
 mod worker;
 
+pub use config::{BalanceAction, BalanceTarget, BalancedServer, PagePreference, TargetToml};
 pub use controller::{Controller, LogEvent};
-pub use hugeleaf_balance::{ResizeOperation, View};
-pub use rules::{BalanceAction, BalancedServer, PagePreference, Target, WrittenTarget};
-pub use server::{Observer, Opening, Server, ServerKind};
+pub use hugeleaf_balance::{OracleViews, ResizeOperation};
+pub use server::{ConnectOptions, Observer, ResizableServer, ServerKind};
 pub use server_kinds::{KINDS, kind_named};
 pub use status::{BalanceStatus, ComponentStatus};
-pub use target_loop::{Run, run};
+pub use target_loop::{RunContext, run};

@@ -8,7 +8,9 @@ use hugeleaf_ask::mysql::{MysqlAddress, MysqlConnection, ShowConnection};
 use hugeleaf_sys::{Deadline, Pid, open_regular, read_at_most};
 use hugeleaf_units::Bytes;
 
-use crate::server::{CacheCounts, Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
+use crate::server::{
+    CacheCounts, ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState,
+};
 
 /// Resize step of the pool on servers without a chunk size (MariaDB from 10.11.12 on).
 const EXTENT: Bytes = Bytes::from_mib(8);
@@ -46,7 +48,7 @@ struct MariadbReader {
 struct MariaDb(MariadbReader);
 
 impl MariadbReader {
-    fn new(opening: &Opening) -> MariadbReader {
+    fn new(opening: &ConnectOptions) -> MariadbReader {
         MariadbReader {
             address: MysqlAddress::parse(&opening.address),
             connection: None,
@@ -72,7 +74,11 @@ impl MariadbReader {
         open(address, question).map_err(hidden)
     }
 
-    fn pairs(&mut self, shown: &'static str, question: Deadline<'_>) -> Result<Pairs, QueryError> {
+    fn pairs(
+        &mut self,
+        shown: &'static str,
+        question: Deadline<'_>,
+    ) -> Result<ServerVariables, QueryError> {
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -81,7 +87,7 @@ impl MariadbReader {
         let rows = connection.show(shown, question)?.into_iter();
         self.connection = Some(connection);
         let pair = |row: Vec<String>| <[String; 2]>::try_from(row).ok().map(|[a, b]| (a, b));
-        Ok(Pairs(rows.filter_map(pair).collect()))
+        Ok(ServerVariables(rows.filter_map(pair).collect()))
     }
 }
 
@@ -117,9 +123,9 @@ impl MariaDb {
 }
 
 /// Names and values, as listed by `SHOW`.
-struct Pairs(BTreeMap<String, String>);
+struct ServerVariables(BTreeMap<String, String>);
 
-impl Pairs {
+impl ServerVariables {
     fn number(&self, name: &str) -> Option<u64> {
         self.0.get(name)?.trim().parse().ok()
     }
@@ -136,7 +142,10 @@ const VARIABLES: &str = "GLOBAL VARIABLES WHERE Variable_name IN ('innodb_buffer
 const STATUS: &str = "GLOBAL STATUS WHERE Variable_name IN ('Innodb_buffer_pool_read_requests', \
     'Innodb_buffer_pool_reads', 'Innodb_buffer_pool_pages_free', 'Innodb_buffer_pool_bytes_data', 'Innodb_buffer_pool_resize_status')";
 
-fn look_of(variables: &Pairs, status: &Pairs) -> Result<ServerState, QueryError> {
+fn look_of(
+    variables: &ServerVariables,
+    status: &ServerVariables,
+) -> Result<ServerState, QueryError> {
     let chunk = variables
         .number("innodb_buffer_pool_chunk_size")
         .unwrap_or(0);
@@ -166,7 +175,7 @@ fn look_of(variables: &Pairs, status: &Pairs) -> Result<ServerState, QueryError>
 
 /// Returns the pool's memory in use. Its data alone is too little: a full pool of 2G has 36M less data, due to page
 /// descriptors and pages kept free (tested: MariaDB 10.11).
-fn used(variables: &Pairs, status: &Pairs, size: Bytes) -> Option<Bytes> {
+fn used(variables: &ServerVariables, status: &ServerVariables, size: Bytes) -> Option<Bytes> {
     let free = status.number("Innodb_buffer_pool_pages_free");
     let Some((free, page)) = free.zip(variables.number("innodb_page_size")) else {
         return status.number("Innodb_buffer_pool_bytes_data").map(Bytes);
@@ -175,7 +184,7 @@ fn used(variables: &Pairs, status: &Pairs, size: Bytes) -> Option<Bytes> {
 }
 
 /// Returns the number of pages that it keeps free for reads.
-fn kept(variables: &Pairs) -> u64 {
+fn kept(variables: &ServerVariables) -> u64 {
     let instances = variables.number("innodb_buffer_pool_instances");
     variables.number("innodb_lru_scan_depth").unwrap_or(0) * instances.unwrap_or(1).max(1)
 }
@@ -204,7 +213,7 @@ impl Observer for MariadbReader {
     }
 }
 
-impl Server for MariaDb {
+impl ResizableServer for MariaDb {
     fn observer(&mut self) -> &mut dyn Observer {
         &mut self.0
     }
@@ -221,7 +230,7 @@ impl Server for MariaDb {
 }
 
 /// Returns the number in its pid file; relative names are below its data folder.
-fn pid_in(variables: &Pairs, question: Deadline<'_>) -> Option<Pid> {
+fn pid_in(variables: &ServerVariables, question: Deadline<'_>) -> Option<Pid> {
     let file = std::path::Path::new(variables.0.get("datadir")?).join(variables.0.get("pid_file")?);
     let read = move || read_at_most(&open_regular(&file).ok()?, Bytes(32)).ok();
     // Its data may be on a file server that does not answer.
@@ -233,9 +242,9 @@ fn pid_in(variables: &Pairs, question: Deadline<'_>) -> Option<Pid> {
 mod tests {
     use super::*;
 
-    fn pairs(of: &[(&str, &str)]) -> Pairs {
+    fn pairs(of: &[(&str, &str)]) -> ServerVariables {
         let pairs = of.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
-        Pairs(pairs.collect())
+        ServerVariables(pairs.collect())
     }
 
     #[test]

@@ -11,7 +11,9 @@ use std::time::Duration;
 use hugeleaf_sys::{Deadline, Pid};
 
 use self::connection::{MemcachedConnection, StatsConnection, Topic};
-use crate::server::{CacheCounts, Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
+use crate::server::{
+    CacheCounts, ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState,
+};
 use hugeleaf_ask::{Endpoint, QueryError};
 
 /// Unit of the limit, and size of the pages that move between classes.
@@ -46,7 +48,7 @@ struct MemcachedReader {
 struct Memcached(MemcachedReader);
 
 impl MemcachedReader {
-    fn new(opening: &Opening) -> MemcachedReader {
+    fn new(opening: &ConnectOptions) -> MemcachedReader {
         MemcachedReader {
             place: Endpoint::parse(&opening.address, PORT),
             connection: None,
@@ -122,7 +124,7 @@ impl Observer for MemcachedReader {
     }
 }
 
-impl Server for Memcached {
+impl ResizableServer for Memcached {
     fn observer(&mut self) -> &mut dyn Observer {
         &mut self.0
     }

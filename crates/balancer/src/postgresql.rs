@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::postgres::{Host, PostgresAddress, PostgresConnection};
+use hugeleaf_ask::postgres::{PostgresAddress, PostgresConnection, PostgresHost};
 use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
-use crate::server::{Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
+use crate::server::{ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState};
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],
@@ -24,7 +24,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
     check: |address| {
         let address = PostgresAddress::parse(address)?;
         let hosts = address.hosts.iter().map(|host| match host {
-            Host::Tcp(name) | Host::Unix(name) => name.as_str(),
+            PostgresHost::Tcp(name) | PostgresHost::Unix(name) => name.as_str(),
         });
         match address.hosts.is_empty() {
             true => Err("the host is missing".into()),
@@ -45,7 +45,7 @@ struct PostgresqlReader {
 struct PostgreSql(PostgresqlReader);
 
 impl PostgresqlReader {
-    fn new(opening: &Opening) -> PostgresqlReader {
+    fn new(opening: &ConnectOptions) -> PostgresqlReader {
         PostgresqlReader {
             address: PostgresAddress::parse(&opening.address),
             connection: None,
@@ -82,7 +82,7 @@ impl Observer for PostgresqlReader {
     }
 }
 
-impl Server for PostgreSql {
+impl ResizableServer for PostgreSql {
     fn observer(&mut self) -> &mut dyn Observer {
         &mut self.0
     }

@@ -2,15 +2,15 @@
 
 use hugeleaf_host::limits;
 use hugeleaf_host::process::maps::read_smaps_lines;
-use hugeleaf_host::process::stat::{parse_stat, parse_status};
-use hugeleaf_host::{ProgramId, Root};
+use hugeleaf_host::process::proc_parsers::{parse_stat, parse_status};
+use hugeleaf_host::{ForkTreeId, Root};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessSeen {
     /// Identity of the process; differs after a restart.
-    pub id: ProgramId,
+    pub id: ForkTreeId,
     /// Resident memory, reserved huge pages included.
     pub resident: Bytes,
     /// The limits of its cgroups: path, and memory left below the limit.
@@ -71,7 +71,7 @@ pub(crate) fn see(root: &Root, pid: Pid, is_shared: bool) -> Option<ProcessSeen>
     let resident = shares.or(status.resident).unwrap_or_default();
     let limits = limits::read_limits(root, pid).memory;
     Some(ProcessSeen {
-        id: ProgramId {
+        id: ForkTreeId {
             pid: pid.0,
             start_ticks: stat.start_ticks,
         },

@@ -10,8 +10,10 @@ use std::time::Duration;
 use hugeleaf_sys::{Deadline, Pid};
 use hugeleaf_units::Bytes;
 
-use crate::owner::OwnersLimit;
-use crate::server::{CacheCounts, Observer, Opening, PATIENCE, Server, ServerKind, ServerState};
+use crate::owner_limit::OwnerLimitStore;
+use crate::server::{
+    CacheCounts, ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState,
+};
 use hugeleaf_ask::{QueryError, redis};
 
 /// Divisor for the room above the memory in use, if writes fail at the limit.
@@ -38,7 +40,7 @@ struct RedisReader {
     address: Result<redis::RedisAddress, String>,
     set_limit: bool,
     below_limit: bool,
-    owner: OwnersLimit,
+    owner: OwnerLimitStore,
     connection: Option<redis::InfoConnection>,
 }
 
@@ -46,12 +48,12 @@ struct RedisReader {
 struct Redis(RedisReader);
 
 impl RedisReader {
-    fn new(opening: &Opening) -> RedisReader {
+    fn new(opening: &ConnectOptions) -> RedisReader {
         RedisReader {
             address: redis::RedisAddress::parse(&opening.address),
             set_limit: opening.set_limit,
             below_limit: opening.below_limit,
-            owner: OwnersLimit::new(opening.folder.clone()),
+            owner: OwnerLimitStore::new(opening.folder.clone()),
             connection: None,
         }
     }
@@ -155,7 +157,7 @@ impl ServerInfo {
     }
 }
 
-impl Server for Redis {
+impl ResizableServer for Redis {
     fn observer(&mut self) -> &mut dyn Observer {
         &mut self.0
     }
@@ -254,8 +256,8 @@ mod tests {
             *self.state.lock().unwrap() = (run, limit);
         }
 
-        fn opening(&self) -> Opening {
-            Opening {
+        fn opening(&self) -> ConnectOptions {
+            ConnectOptions {
                 address: socket(self.folder.path()).display().to_string(),
                 root: Root::at("/nonexistent"),
                 folder: Some(self.folder.path().to_owned()),
@@ -327,7 +329,7 @@ mod tests {
         let sim = Sim::start();
         sim.set(5000);
         let folder = Some(sim.folder.path().join("no"));
-        let opening = Opening {
+        let opening = ConnectOptions {
             folder,
             ..sim.opening()
         };

@@ -19,7 +19,7 @@ pub trait Observer: Send {
 
 /// A server whose size can also be set. It has an observer and is none, so that it cannot be handed out as one. It opens a
 /// connection of its own for each change, because a server may close one that was idle.
-pub trait Server: Send {
+pub trait ResizableServer: Send {
     fn observer(&mut self) -> &mut dyn Observer;
 
     fn observe(&mut self) -> Result<ServerState, QueryError> {
@@ -69,7 +69,7 @@ pub struct CacheCounts {
 }
 
 #[derive(Debug, Clone)]
-pub struct Opening {
+pub struct ConnectOptions {
     pub address: String,
     /// The root whose `/proc` is read.
     pub root: Root,
@@ -98,8 +98,8 @@ pub struct ServerKind {
     pub returns: Duration,
     /// Returns the address without its password, or an error.
     pub check: fn(&str) -> Result<String, String>,
-    pub observe: fn(&Opening) -> Box<dyn Observer>,
-    pub open: fn(&Opening) -> Box<dyn Server>,
+    pub observe: fn(&ConnectOptions) -> Box<dyn Observer>,
+    pub open: fn(&ConnectOptions) -> Box<dyn ResizableServer>,
 }
 
 impl PartialEq for ServerKind {

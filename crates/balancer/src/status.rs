@@ -1,10 +1,10 @@
 //! Status of targets, for `guard status`, screens and metrics.
 
-use hugeleaf_balance::View;
+use hugeleaf_balance::OracleViews;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::rules::{BalanceAction, PagePreference};
+use crate::config::{BalanceAction, PagePreference};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BalanceStatus {
@@ -21,7 +21,7 @@ pub struct BalanceStatus {
     pub would: Vec<String>,
     pub components: Vec<ComponentStatus>,
     /// Layout of Oracle's views; only the newest operations.
-    pub view: View,
+    pub view: OracleViews,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

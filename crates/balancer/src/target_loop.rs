@@ -15,19 +15,19 @@ use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
 use crate::component::WorkerReport;
+use crate::config::{BalanceAction, BalanceTarget};
 use crate::controller::{Controller, HostState, LogEvent};
-use crate::rules::{BalanceAction, Target};
 use crate::status::BalanceStatus;
 use crate::worker::Worker;
-use hugeleaf_host::ProgramId;
+use hugeleaf_host::ForkTreeId;
 use hugeleaf_units::Share;
-use hugeleaf_units::panic::StopOnPanic;
+use hugeleaf_units::panic_containment::StopOnPanic;
 
 /// Scan interval while a resize is in progress.
 const SOON: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy)]
-pub struct Run<'a> {
+pub struct RunContext<'a> {
     pub root: &'a Root,
     pub kernel: &'a Kernel,
     pub host: &'a Host,
@@ -44,7 +44,7 @@ pub struct Run<'a> {
     pub enough: &'a (dyn Fn(&Controller, Duration) -> bool + Sync),
 }
 
-pub fn run(run: Run<'_>, targets: &[Target]) {
+pub fn run(run: RunContext<'_>, targets: &[BalanceTarget]) {
     let mut shared = run.shared.lock().unwrap_or_else(PoisonError::into_inner);
     shared.resize(targets.len(), None);
     drop(shared);
@@ -55,13 +55,13 @@ pub fn run(run: Run<'_>, targets: &[Target]) {
     });
 }
 
-struct Surroundings {
+struct PressureMonitor {
     before: Option<hugeleaf_mover::pressure::PressureSample>,
     why: Option<String>,
 }
 
-impl Surroundings {
-    fn observe_host(&mut self, run: Run<'_>, now: Duration) -> HostState {
+impl PressureMonitor {
+    fn observe_host(&mut self, run: RunContext<'_>, now: Duration) -> HostState {
         /// Minimum time between two readings for a meaningful rate.
         const LEAST: Duration = Duration::from_secs(1);
         let is_due = self.before.is_none_or(|before| now >= before.at + LEAST);
@@ -85,7 +85,12 @@ impl Surroundings {
     }
 }
 
-fn run_target<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, target: &Target) {
+fn run_target<'s, 'e: 's>(
+    scope: &'s Scope<'s, 'e>,
+    run: RunContext<'e>,
+    place: usize,
+    target: &BalanceTarget,
+) {
     let _others = StopOnPanic(run.stop);
     let began = Instant::now();
     let workers = target.components.iter().map(|member| {
@@ -100,12 +105,12 @@ fn run_target<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, 
         .get()
         .map_or(Bytes::ZERO, |page| page.bytes());
     let mut core = Controller::new(target.clone(), huge);
-    let mut around = Surroundings {
+    let mut around = PressureMonitor {
         before: None,
         why: None,
     };
     let mut promotion: Option<Promotion<'s>> = None;
-    let mut waiting: VecDeque<ProgramId> = VecDeque::new();
+    let mut waiting: VecDeque<ForkTreeId> = VecDeque::new();
     while !run.stop.load(Ordering::Relaxed) {
         let reports: Vec<WorkerReport> = workers.iter().map(report).collect();
         let now = began.elapsed();
@@ -147,9 +152,9 @@ fn run_target<'s, 'e: 's>(scope: &'s Scope<'s, 'e>, run: Run<'e>, place: usize, 
     }
 }
 
-type Promotion<'s> = (ProgramId, ScopedJoinHandle<'s, Bytes>);
+type Promotion<'s> = (ForkTreeId, ScopedJoinHandle<'s, Bytes>);
 
-fn ended((id, thread): Promotion<'_>) -> Option<(ProgramId, Bytes)> {
+fn ended((id, thread): Promotion<'_>) -> Option<(ForkTreeId, Bytes)> {
     thread.join().ok().map(|bytes| (id, bytes))
 }
 
@@ -165,7 +170,7 @@ fn report(worker: &Result<Worker, String>) -> WorkerReport {
 
 /// Promotes memory that a server got, within a tenth of its time. Servers disable THP for themselves because it grows
 /// them. Only fully resident blocks are promoted here, which avoids growth.
-fn promoted(run: Run<'_>, id: ProgramId) -> Bytes {
+fn promoted(run: RunContext<'_>, id: ForkTreeId) -> Bytes {
     let options = PromoteOptions {
         switch_thp_on: true,
         ..PromoteOptions::default()
@@ -194,7 +199,7 @@ fn promoted(run: Run<'_>, id: ProgramId) -> Bytes {
     }
 }
 
-fn publish(run: Run<'_>, place: usize, status: BalanceStatus) {
+fn publish(run: RunContext<'_>, place: usize, status: BalanceStatus) {
     let mut shared = run.shared.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(slot) = shared.get_mut(place) {
         *slot = Some(status);

@@ -7,14 +7,14 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
 use crate::component::WorkerReport;
+use crate::config::{BalanceAction, BalanceTarget, BalancedServer, PagePreference};
 use crate::controller::{Controller, HostState, ResizeCommand, StepOutput};
 use crate::process::ProcessSeen;
-use crate::rules::{BalanceAction, BalancedServer, PagePreference, Target};
-use crate::server::{CacheCounts, Observer, Server, ServerState};
+use crate::server::{CacheCounts, Observer, ResizableServer, ServerState};
 use crate::server_kinds::{KINDS, kind_named};
 use crate::worker::{ServerAccess, Worker};
 use hugeleaf_ask::QueryError;
-use hugeleaf_host::ProgramId;
+use hugeleaf_host::ForkTreeId;
 use hugeleaf_testkit::until;
 
 const fn mib(n: u64) -> Bytes {
@@ -44,7 +44,7 @@ struct Sim {
     overhead: Bytes,
     load: u64,
     counts: CacheCounts,
-    process: ProgramId,
+    process: ForkTreeId,
     floor: Bytes,
     limits: Vec<(String, Bytes)>,
     late: Option<(u64, Bytes)>,
@@ -66,7 +66,7 @@ impl Sim {
             overhead: mib(40),
             load,
             counts: CacheCounts::default(),
-            process: ProgramId {
+            process: ForkTreeId {
                 pid: u32::try_from(load).unwrap(),
                 start_ticks: 1,
             },
@@ -157,7 +157,7 @@ impl Sim {
 struct World {
     sims: Vec<Sim>,
     core: Controller,
-    target: Target,
+    target: BalanceTarget,
     around: HostState,
     now: u64,
     said: Vec<String>,
@@ -189,7 +189,7 @@ impl World {
     }
 
     fn of(sims: Vec<Sim>) -> World {
-        let target = Target {
+        let target = BalanceTarget {
             name: "t".into(),
             target: sims.iter().map(|sim| sim.size + sim.overhead).sum(),
             action: BalanceAction::Balance,
@@ -632,7 +632,7 @@ impl Observer for Hangs {
     }
 }
 
-impl Server for Hangs {
+impl ResizableServer for Hangs {
     fn observer(&mut self) -> &mut dyn Observer {
         self
     }
@@ -653,7 +653,7 @@ impl Observer for Answers {
     }
 }
 
-impl Server for Answers {
+impl ResizableServer for Answers {
     fn observer(&mut self) -> &mut dyn Observer {
         self
     }
@@ -672,7 +672,7 @@ fn a_limit_is_set_by_an_order_and_never_by_a_look() {
         (BalanceAction::Balance, 300, Some(mib(300))),
         (BalanceAction::Watch, 300, None),
     ] {
-        let target = Target {
+        let target = BalanceTarget {
             name: "t".into(),
             target: mib(1024),
             action,

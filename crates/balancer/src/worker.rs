@@ -9,15 +9,15 @@ use std::time::Instant;
 use hugeleaf_host::Root;
 
 use crate::component::WorkerReport;
+use crate::config::BalancedServer;
 use crate::process::{find, see};
-use crate::rules::BalancedServer;
-use crate::server::{Observer, Opening, Server};
+use crate::server::{ConnectOptions, Observer, ResizableServer};
 use hugeleaf_units::Bytes;
-use hugeleaf_units::panic::{FAULT, caught};
+use hugeleaf_units::panic_containment::{FAULT, caught};
 
 /// Next work of the thread: at most one of each, so that work does not accumulate while it hangs.
 #[derive(Debug, Default)]
-struct Slot {
+struct WorkerMailbox {
     look: bool,
     resize: Option<(u64, Bytes)>,
     returns: bool,
@@ -27,12 +27,12 @@ struct Slot {
 
 #[derive(Debug, Default)]
 struct WorkerState {
-    slot: Mutex<Slot>,
+    slot: Mutex<WorkerMailbox>,
     called: Condvar,
 }
 
 impl WorkerState {
-    fn slot(&self) -> MutexGuard<'_, Slot> {
+    fn slot(&self) -> MutexGuard<'_, WorkerMailbox> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -40,7 +40,7 @@ impl WorkerState {
 /// A thread's access to its server.
 pub(crate) enum ServerAccess {
     Observer(Box<dyn Observer>),
-    Server(Box<dyn Server>),
+    Server(Box<dyn ResizableServer>),
 }
 
 impl ServerAccess {
@@ -66,7 +66,7 @@ impl Worker {
         acts: bool,
         began: Instant,
     ) -> std::io::Result<Worker> {
-        let opening = Opening {
+        let opening = ConnectOptions {
             address: member.address.clone(),
             root: root.clone(),
             folder: Some(folder.to_owned()),
@@ -143,7 +143,7 @@ struct WorkItem {
 fn next(shared: &Weak<WorkerState>) -> Option<WorkItem> {
     let shared = shared.upgrade()?;
     let slot = shared.slot();
-    let is_idle = |slot: &mut Slot| !slot.look && slot.resize.is_none() && !slot.end;
+    let is_idle = |slot: &mut WorkerMailbox| !slot.look && slot.resize.is_none() && !slot.end;
     let waited = shared.called.wait_while(slot, is_idle);
     let mut slot = waited.unwrap_or_else(PoisonError::into_inner);
     if slot.end {

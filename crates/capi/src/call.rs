@@ -180,7 +180,7 @@ impl From<MemoryError> for CallFailure {
             MemoryError::Short { .. } => HL_SHORT,
             MemoryError::MemlockLimit { .. } => HL_LOCK_LIMIT,
             MemoryError::BadHandle(_) => HL_BAD_HANDLE,
-            MemoryError::NotShared | MemoryError::ExternalServer => HL_NOT_SHARED,
+            MemoryError::NotShared | MemoryError::NotInherited => HL_NOT_SHARED,
             MemoryError::Sys(_) => HL_SYSTEM,
             MemoryError::Unreadable(_) => HL_UNREADABLE,
             // A newer error than this list; its text describes it.

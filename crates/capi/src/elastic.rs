@@ -12,8 +12,8 @@ use std::sync::Arc;
 use super::call::{self, CallFailure, SizedOptions, answer, call_on};
 use super::{hl_error, hl_extent, hl_handle, hl_kind, hl_status};
 use hugeleaf::{
-    Bytes, Component, ComponentInfo, Elastic, ElasticError, ElasticOptions, Granule, Handle, Info,
-    MemoryError, PageSize, Recovered, Share,
+    Bytes, Component, ComponentInfo, Elastic, ElasticError, ElasticInfo, ElasticOptions, Granule,
+    Handle, MemoryError, PageSize, PageSizeTotal, Recovered,
 };
 
 /// Size of a component's name in bytes, with the terminating 0.
@@ -104,8 +104,8 @@ pub struct hl_component_info {
     pub by_page_size: [hl_share; HL_PAGE_SIZES],
 }
 
-impl From<&Share> for hl_share {
-    fn from(share: &Share) -> hl_share {
+impl From<&PageSizeTotal> for hl_share {
+    fn from(share: &PageSizeTotal) -> hl_share {
         hl_share {
             page_bytes: share.page.bytes().get(),
             bytes: share.bytes.get(),
@@ -152,8 +152,8 @@ pub struct hl_elastic_totals {
     pub processes: u64,
 }
 
-impl From<&Info> for hl_elastic_totals {
-    fn from(info: &Info) -> hl_elastic_totals {
+impl From<&ElasticInfo> for hl_elastic_totals {
+    fn from(info: &ElasticInfo) -> hl_elastic_totals {
         hl_elastic_totals {
             granule_bytes: info.granule.bytes().get(),
             max_bytes: info.max.get(),

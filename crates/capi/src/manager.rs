@@ -10,9 +10,10 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use hugeleaf::balance::{
-    Benefit, DynamicComponent, Estimate, Ghost, OperationKind, ResizeOperation, Settings, Status,
+    Benefit, DynamicComponent, Estimate, GhostList, OperationKind, ResizeOperation, ResizeStatus,
+    Settings,
 };
-use hugeleaf::{Bytes, Granule, Managed, Manager, Running};
+use hugeleaf::{Bytes, Granule, Managed, Manager, ManagerThread};
 
 use super::call::{self, CallFailure, HL_TEXT, SizedOptions, answer, call_on};
 use super::elastic::{HL_NAME, hl_component, hl_elastic, hl_granule};
@@ -69,7 +70,7 @@ pub struct hl_managed {
 unsafe impl SizedOptions for hl_managed {}
 
 /// A component implemented in C, with its functions.
-struct FromC {
+struct CallbackComponent {
     data: *mut c_void,
     benefit: unsafe extern "C" fn(*mut c_void, f64, *mut hl_benefit),
     grow: unsafe extern "C" fn(*mut c_void, *const hl_granule, usize),
@@ -77,9 +78,9 @@ struct FromC {
 }
 
 // SAFETY: the header requires that any thread may call the functions with their data.
-unsafe impl Send for FromC {}
+unsafe impl Send for CallbackComponent {}
 
-impl Managed for FromC {
+impl Managed for CallbackComponent {
     fn benefit(&mut self, elapsed: Duration) -> Benefit {
         let mut benefit = hl_benefit::default();
         // SAFETY: by this module's contract; `benefit` lives beyond the call.
@@ -138,7 +139,7 @@ impl From<Benefit> for hl_benefit {
 
 /// Memory of one process under one target. A thread moves whole granules of an elastic between components by their
 /// benefit. The memory held never exceeds the elastic's target.
-pub struct hl_manager(Running);
+pub struct hl_manager(ManagerThread);
 
 /// Starts a thread that checks the components every `every_seconds` seconds (0: 1 s). The caller owns `*manager` until
 /// `hl_manager_free`. The manager keeps the memory of the elastic, which may be freed before it. Thread-safe.
@@ -204,7 +205,7 @@ pub unsafe extern "C" fn hl_manager_add(
         let name = unsafe { call::text_of(name, "name") }?;
         // SAFETY: NULL or as the header requires.
         let managed = unsafe { call::options_of(managed) }?;
-        let its = FromC {
+        let its = CallbackComponent {
             data: managed.data,
             benefit: call::given(managed.benefit, "managed.benefit")?,
             grow: call::given(managed.grow, "managed.grow")?,
@@ -322,11 +323,11 @@ impl From<&ResizeOperation> for hl_resize {
             name: call::text(&one.component),
             grows: u32::from(one.kind == OperationKind::Grow),
             status: match one.status {
-                Status::Inactive => 4,
-                Status::Pending => 0,
-                Status::Complete => 1,
-                Status::Partial => 2,
-                Status::Error => 3,
+                ResizeStatus::Inactive => 4,
+                ResizeStatus::Pending => 0,
+                ResizeStatus::Complete => 1,
+                ResizeStatus::Partial => 2,
+                ResizeStatus::Error => 3,
             },
             initial_bytes: one.initial.get(),
             target_bytes: one.target.get(),
@@ -356,7 +357,7 @@ pub unsafe extern "C" fn hl_manager_operations(
 
 /// A ghost list: a sample of keys without values that predicts the hits of a cache of another size. Only one thread may
 /// use it at a time.
-pub struct hl_ghost(Ghost);
+pub struct hl_ghost(GhostList);
 
 /// Creates a ghost list for a cache of `capacity_items` that grows by `step_items` per granule. It keeps at most
 /// `max_samples` keys of 80 bytes each; 2000 is a good number. Never returns NULL. Thread-safe.
@@ -366,7 +367,7 @@ pub extern "C" fn hl_ghost_new(
     step_items: u64,
     max_samples: usize,
 ) -> *mut hl_ghost {
-    call::hand_out(hl_ghost(Ghost::new(
+    call::hand_out(hl_ghost(GhostList::new(
         capacity_items,
         step_items,
         max_samples,

@@ -183,25 +183,25 @@ fn ends_well(source: &str, arguments: impl IntoIterator<Item = impl AsRef<std::f
 
 #[test]
 fn what_c_gets_wrong_is_told() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     holds("what_c_gets_wrong_is_told", "errors.c");
 }
 
 #[test]
 fn other_processes_attach() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     holds("other_processes_attach", "attach.c");
 }
 
 #[test]
 fn components_take_and_give_back() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     holds("components_take_and_give_back", "elastic.c");
 }
 
 #[test]
 fn a_manager_moves_memory_to_who_gains() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     holds("a_manager_moves_memory_to_who_gains", "manager.c");
 }
 
@@ -216,7 +216,7 @@ fn a_program_that_attacks_it_ends_well() {
     if !has("a_program_that_attacks_it_ends_well", "cc") {
         return;
     }
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let to = folder();
     let program = compiled(&here().join("tests/c_abi/attack.c"), to.path());
     for part in [
@@ -246,10 +246,12 @@ fn a_pool_that_others_take_leaves_memory_whole() {
     if !has(test, "cc") {
         return;
     }
-    let Some(host) = hugeleaf_testkit::host::alone_as_root(test) else {
+    let Some(host) = hugeleaf_testkit::host_lock::alone_as_root(test) else {
         return;
     };
-    if !hugeleaf_testkit::host::pool(page).is_dir() || hugeleaf_testkit::host::has_pool_in_use() {
+    if !hugeleaf_testkit::host_lock::pool(page).is_dir()
+        || hugeleaf_testkit::host_lock::has_pool_in_use()
+    {
         return hugeleaf_testkit::not_run(test, "needs a pool of 2M that nobody uses");
     }
     if host.set_pool(page, 8) != 8 {
@@ -265,7 +267,7 @@ fn a_limit_that_is_lowered_refuses_and_kills_nobody() {
     if !has(test, "cc") {
         return;
     }
-    let Some(_host) = hugeleaf_testkit::host::alone_as_root(test) else {
+    let Some(_host) = hugeleaf_testkit::host_lock::alone_as_root(test) else {
         return;
     };
     let name = format!("hugeleaf-attack-{}", std::process::id());
@@ -292,7 +294,7 @@ fn both(test: &str, name: &str, to: &Path) -> Option<[PathBuf; 2]> {
 
 #[test]
 fn the_buffer_shows_what_it_is_on() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let to = folder();
     let Some(programs) = both("the_buffer_shows_what_it_is_on", "buffer", to.path()) else {
         return;
@@ -354,7 +356,7 @@ fn line_of_table(line: &str) -> (&str, u64, &str) {
 
 #[test]
 fn the_cache_grows_and_shrinks_under_load() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let to = folder();
     let test = "the_cache_grows_and_shrinks_under_load";
     let Some(programs) = both(test, "cache", to.path()) else {

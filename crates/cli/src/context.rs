@@ -11,9 +11,9 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::{
     Host, Process, ProcessError, ReadDetail, ReadError, Root, Target, TargetError, read_process,
 };
-use hugeleaf_plan::current_state::servers_here;
-use hugeleaf_report::page::{Page, TextOptions};
-use hugeleaf_report::screen::screen;
+use hugeleaf_plan::applied_plans::servers_here;
+use hugeleaf_report::document::{Document, TextOptions};
+use hugeleaf_report::terminal_text::screen;
 use hugeleaf_sys::{Kernel, Pid, setcap_advice};
 use hugeleaf_verdict::check::wants;
 
@@ -22,7 +22,7 @@ pub type Unread = Vec<(Pid, ProcessError)>;
 
 /// Flags that every command takes.
 #[derive(Debug, clap::Args)]
-pub struct Global {
+pub struct GlobalArgs {
     /// Print JSON instead of text
     #[arg(long, global = true)]
     pub json: bool,
@@ -42,7 +42,7 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(global: Global) -> Context {
+    pub fn new(global: GlobalArgs) -> Context {
         let stop = Arc::new(AtomicBool::new(false));
         hugeleaf_sys::set_stop_flag(&stop);
         Context {
@@ -130,14 +130,14 @@ impl Context {
 
     /// Returns the distinct processes of the targets in ascending order of id. `several` says how to treat a name of several unrelated
     /// process trees.
-    pub fn targets(&self, texts: &[String], several: Several) -> Result<Vec<Pid>, Failure> {
+    pub fn targets(&self, texts: &[String], several: AmbiguityPolicy) -> Result<Vec<Pid>, Failure> {
         let mut pids = Vec::new();
         for text in texts {
             let found = text.parse::<Target>()?.resolve(&self.root)?;
             pids.extend(match several {
-                Several::All => found.all(),
-                Several::Refused => found.single_tree()?,
-                Several::Confirm(verb) => match found.clone().single_tree() {
+                AmbiguityPolicy::All => found.all(),
+                AmbiguityPolicy::Refused => found.single_tree()?,
+                AmbiguityPolicy::Confirm(verb) => match found.clone().single_tree() {
                     Err(error) if confirm(&format!("{error}. {verb} all of them?"))? => found.all(),
                     one => one?,
                 },
@@ -207,7 +207,7 @@ impl Context {
         &self,
         view: TextOptions,
         json: impl FnOnce() -> String,
-        page: impl FnOnce() -> Page,
+        page: impl FnOnce() -> Document,
     ) -> Result<(), Failure> {
         match self.json {
             true => Context::print(&json()),
@@ -215,7 +215,7 @@ impl Context {
         }
     }
 
-    pub fn show(page: &Page, view: TextOptions) -> Result<(), Failure> {
+    pub fn show(page: &Document, view: TextOptions) -> Result<(), Failure> {
         Context::write(&page.text(view))
     }
 
@@ -245,7 +245,7 @@ impl Context {
 
 /// Treatment of a name that several unrelated process trees have.
 #[derive(Debug, Clone, Copy)]
-pub enum Several {
+pub enum AmbiguityPolicy {
     All,
     Refused,
     /// The user confirms the action, named by this verb, for all of them.

@@ -9,7 +9,7 @@
 
 mod cmd;
 pub mod context;
-mod memory_guard;
+mod memory_headroom;
 mod progress;
 
 pub use cmd::bench;
@@ -26,7 +26,7 @@ use context::{Context, Failure};
 #[command(name = "hugeleaf", version, propagate_version = true)]
 struct Cli {
     #[command(flatten)]
-    global: context::Global,
+    global: context::GlobalArgs,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -128,7 +128,7 @@ pub fn run() -> ExitCode {
         Err(error) => return wrong_usage(&error).report(),
     };
     hugeleaf_sys::return_unused();
-    if let Err(failure) = memory_guard::check_memory(cli.command.as_ref()) {
+    if let Err(failure) = memory_headroom::check_memory(cli.command.as_ref()) {
         return failure.report();
     }
     let context = Context::new(cli.global);

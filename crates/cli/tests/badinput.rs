@@ -49,7 +49,7 @@ fn a_data_folder_on_a_file_system_that_does_not_answer() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let Some(_dead) = hugeleaf_testkit::DeadFiles::mount(test, dir.path()) else {
+    let Some(_dead) = hugeleaf_testkit::HungMount::mount(test, dir.path()) else {
         return;
     };
     let data = dir.path().join("data");

@@ -10,15 +10,15 @@ use std::process::Stdio;
 use crate::common::{ChildGuard, good, not_run, refused, stderr, stdout};
 use crate::guard::kit::{self, Guarding, Place};
 use hugeleaf_balancer::kind_named;
-use hugeleaf_balancer::{Opening, Server as Balanced};
+use hugeleaf_balancer::{ConnectOptions, ResizableServer as Balanced};
 use hugeleaf_host::Root;
 use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_testkit::jvm::{self, Jvm};
-use hugeleaf_testkit::mariadb::{self, MariaDb};
-use hugeleaf_testkit::redis_server::{self, Redis};
+use hugeleaf_testkit::mariadb::{self, FilledMariadb};
+use hugeleaf_testkit::redis_server::{self, FilledRedis};
 use hugeleaf_testkit::server::{Server, ServerAccount, ShutdownSignals, as_account, folder_for};
 use hugeleaf_testkit::until as wait_until;
-use hugeleaf_testkit::{facts, find_program, left_to_all};
+use hugeleaf_testkit::{find_program, left_to_all, process_facts};
 use hugeleaf_units::Bytes;
 
 const fn mib(n: u64) -> Bytes {
@@ -27,7 +27,7 @@ const fn mib(n: u64) -> Bytes {
 
 fn open(kind: &str, address: &str) -> Box<dyn Balanced> {
     let kind = kind_named(kind).unwrap();
-    (kind.open)(&Opening {
+    (kind.open)(&ConnectOptions {
         address: address.into(),
         root: Root::live(),
         folder: None,
@@ -37,7 +37,7 @@ fn open(kind: &str, address: &str) -> Box<dyn Balanced> {
 }
 
 fn resident(pid: u32) -> Bytes {
-    Bytes::from_kib(facts::status_kb(pid, "VmRSS"))
+    Bytes::from_kib(process_facts::status_kb(pid, "VmRSS"))
 }
 
 /// memcached on a loopback port.
@@ -95,7 +95,7 @@ fn mariadb_gives_memory_back_and_gets_it_again() {
     if mariadb::programs().is_none() {
         return not_run(test, "mariadb-server is not installed");
     }
-    let mut mariadb = MariaDb::start();
+    let mut mariadb = FilledMariadb::start();
     mariadb.read_all();
     let pid = mariadb.server.pid();
     let mut server = open("mariadb", &mariadb.address());
@@ -145,7 +145,7 @@ fn who_watches_writes_nothing() {
     if redis_server::program().is_none() {
         return not_run(test, "redis-server is not installed");
     }
-    let redis = Redis::start();
+    let redis = FilledRedis::start();
     let place = Place::new();
     for (action, flags) in WATCHING {
         let rules = redis_rules(action, &redis.address(), "set_limit = true\n");
@@ -168,7 +168,7 @@ fn who_watches_leaves_servers_above_the_target() {
     let (Some(_), Some(program)) = (mariadb::programs(), find_program(&["memcached"])) else {
         return not_run(test, "mariadb-server and memcached are not both installed");
     };
-    let mariadb = MariaDb::start();
+    let mariadb = FilledMariadb::start();
     let memcached = Memcached::start(&program, 300);
     let place = Place::new();
     for (action, flags) in WATCHING {
@@ -208,7 +208,7 @@ fn redis_is_never_set_below_what_it_may_not_evict() {
     if redis_server::program().is_none() {
         return not_run(test, "redis-server is not installed");
     }
-    let redis = Redis::start();
+    let redis = FilledRedis::start();
     let mut server = open("redis", &redis.address());
     let look = server.observe().unwrap();
     assert!(look.fixed.unwrap().contains("set_limit"));
@@ -284,7 +284,7 @@ fn a_jvm_is_resized_where_its_collector_obeys() {
 }
 
 /// Returns rules for a target with a busy MariaDB and an empty memcached.
-fn rules(mariadb: &MariaDb, memcached: &Memcached) -> String {
+fn rules(mariadb: &FilledMariadb, memcached: &Memcached) -> String {
     format!(
         "schema = 1\nlisten = 'off'\npause_memory = '1000%'\n[[balance]]\nname = 'both'\ntarget = '700M'\naction = 'balance'\nevery = '1s'\n\
          [[balance.component]]\nname = 'db'\nkind = 'mariadb'\naddress = '{}'\nleast = '64M'\nmost = '600M'\n\
@@ -306,7 +306,7 @@ fn memory_goes_to_whom_it_is_worth_most_and_a_kill_leaves_it_there() {
     let (Some(_), Some(program)) = (mariadb::programs(), find_program(&["memcached"])) else {
         return not_run(test, "mariadb-server and memcached are not both installed");
     };
-    let mut mariadb = MariaDb::start();
+    let mut mariadb = FilledMariadb::start();
     let memcached = Memcached::start(&program, 300);
     memcached.fill(8);
     let place = Place::new();

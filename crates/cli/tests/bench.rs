@@ -9,9 +9,9 @@ use crate::common::{
 };
 use crate::signals::catches;
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::result_format::Results;
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{ExclusiveHost, alone_as_root};
+use hugeleaf_testkit::host_lock::{ExclusiveHost, alone_as_root};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 
@@ -86,7 +86,7 @@ const READ: &str = "dependent read";
 
 #[test]
 fn chase_answers_as_the_contract_says() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (result, status) = json(&[&SHORT[..], &["--pages", "base", "--seed", "9"]].concat());
     assert_eq!(status, 0);
     assert_eq!(result["schema"], 2);
@@ -119,7 +119,7 @@ fn chase_answers_as_the_contract_says() {
 
 #[test]
 fn chase_writes_its_result_and_a_page() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let dir = tempfile::tempdir().unwrap();
     let args = [&SHORT[..], &["--pages", "base", "--html", "page.html"]].concat();
     let output = bench_in(dir.path(), &args).output().unwrap();
@@ -145,7 +145,7 @@ fn transparent_huge_pages_are_read_back() {
     let Some(huge) = host().pmd_page.get() else {
         return not_run(NAME, "needs transparent huge pages");
     };
-    let _guard = hugeleaf_testkit::host::shared();
+    let _guard = hugeleaf_testkit::host_lock::shared();
     let label = format!("thp:{huge}");
     let pages = format!("base,{label}");
     let (result, status) = json(&[&SHORT[..], &["--pages", &pages]].concat());
@@ -301,7 +301,7 @@ fn end_of(mut running: ChildGuard) -> Output {
 
 #[test]
 fn an_interrupted_chase_says_so() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let dir = tempfile::tempdir().unwrap();
     let sizes = ["chase", "--sizes", "64K", "--pages", "base", "--json"];
     let args = [&sizes[..], &["--for", "10h", "--rounds", "6"]].concat();
@@ -333,7 +333,7 @@ fn an_interrupted_chase_says_so() {
 
 #[test]
 fn bad_input_is_refused_in_two_lines() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     for (args, words) in [
         (&["chase", "--sizes", "0"][..], &["a working set of 0"][..]),
         (&["chase", "--sizes", "1M..64K"], &["descends"]),
@@ -411,7 +411,7 @@ fn a_workload_is_found_behind_flags_of_all_commands() {
 /// The reference names exactly the flags of `bench chase`.
 #[test]
 fn the_reference_knows_every_flag() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let path = crate::common::repository().join("docs/reference/commands.md");
     let text = std::fs::read_to_string(path).unwrap();
     let start = "`hugeleaf bench chase";

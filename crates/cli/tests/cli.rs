@@ -152,7 +152,7 @@ fn quiet_in_pipes() {
 /// A longer command prints lines of progress to stderr. Its answer is the same.
 #[test]
 fn progress_in_a_pipe_is_a_line_at_intervals() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.trace");
     for (period, prints) in [("100ms", true), ("1d", false)] {

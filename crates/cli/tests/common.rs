@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-pub use hugeleaf_testkit::facts::children as children_of;
-pub use hugeleaf_testkit::host::{has_pool_in_use, has_surplus_pages};
+pub use hugeleaf_testkit::host_lock::{has_pool_in_use, has_surplus_pages};
 pub use hugeleaf_testkit::process::{holder, works, zombie};
+pub use hugeleaf_testkit::process_facts::children as children_of;
 pub use hugeleaf_testkit::{
     ChildGuard, CommandOutput, NOBODY, files_below, is_root, not_run, repository,
     until as wait_until,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::{good, refused, repository, run, stderr, stdout};
-use hugeleaf_proof::rows::{ArmInfo, Quantity, Results, Sample, fields};
+use hugeleaf_proof::result_format::{ArmInfo, Quantity, Results, Sample, fields};
 use serde_json::{Value, json};
 
 /// Returns the first committed run of this name; new runs of a benchmark are in a new folder.

@@ -7,16 +7,16 @@ use std::process::{Command, Stdio};
 use crate::common::not_run;
 use crate::guard::kit::{self, Guarding, Place, rule};
 use hugeleaf_testkit::jvm::{self, Jvm};
-use hugeleaf_testkit::mariadb::{self, MariaDb};
-use hugeleaf_testkit::postgresql::{self, PostgreSql};
-use hugeleaf_testkit::redis_server::{self, Redis};
+use hugeleaf_testkit::mariadb::{self, FilledMariadb};
+use hugeleaf_testkit::postgresql::{self, FilledPostgres};
+use hugeleaf_testkit::redis_server::{self, FilledRedis};
 use hugeleaf_testkit::until as wait_until;
-use hugeleaf_testkit::{facts, left_to_all};
+use hugeleaf_testkit::{left_to_all, process_facts};
 
 /// Returns true if at least 95 % of the promotable memory is on huge pages.
 fn is_covered(pid: u32) -> bool {
-    let movable = facts::promotable_kb(pid);
-    movable > 100 << 10 && facts::private_memory(pid, 8 << 10).huge_kb >= movable / 20 * 19
+    let movable = process_facts::promotable_kb(pid);
+    movable > 100 << 10 && process_facts::private_memory(pid, 8 << 10).huge_kb >= movable / 20 * 19
 }
 
 fn covered_in_time(what: &str, guard: &Guarding<'_>, pid: u32) {
@@ -36,7 +36,7 @@ fn mariadb_is_resized_and_stays_large() {
         return not_run(test, "mariadb-server is not installed");
     }
     let place = Place::new();
-    let mut mariadb = MariaDb::start();
+    let mut mariadb = FilledMariadb::start();
     let pid = mariadb.server.pid();
     let guard = Guarding::start(&place, &rule("mariadbd", "override = true"));
     let load = mariadb.load();
@@ -70,7 +70,7 @@ fn redis_loads_and_saves_and_stays_large() {
         return not_run(test, "redis-server is not installed");
     }
     let place = Place::new();
-    let mut redis = Redis::start_empty();
+    let mut redis = FilledRedis::start_empty();
     let pid = redis.server.pid();
     let guard = Guarding::start(&place, &rule("redis-server", ""));
     redis.fill();
@@ -82,12 +82,12 @@ fn redis_loads_and_saves_and_stays_large() {
     redis.send(&["BGSAVE"]);
     guard.wait_for("the save is seen", |s| {
         let program = guard.program(s, pid);
-        program.is_some_and(|p| p["reason"] == "saving") || facts::children(pid).is_empty()
+        program.is_some_and(|p| p["reason"] == "saving") || process_facts::children(pid).is_empty()
     });
-    for child in facts::children(pid) {
+    for child in process_facts::children(pid) {
         redis.server.signal_child(child);
     }
-    wait_until("the save ends", || facts::children(pid).is_empty());
+    wait_until("the save ends", || process_facts::children(pid).is_empty());
     covered_in_time("after the save", &guard, pid);
     load.assert_healthy();
     assert!(load.end() > 0);
@@ -106,12 +106,12 @@ fn backends_that_come_and_go_stay_large() {
     }
     host.choose("shmem_enabled", "advise");
     let place = Place::new();
-    let mut postgres = PostgreSql::start();
+    let mut postgres = FilledPostgres::start();
     let pid = postgres.server.pid();
     let guard = Guarding::start(&place, &rule("postgres", ""));
     let load = postgres.load();
     let filler = postgres.backend_that_touched_all();
-    let huge = |pid: u32| facts::largest_shared(pid).kb("ShmemPmdMapped");
+    let huge = |pid: u32| process_facts::largest_shared(pid).kb("ShmemPmdMapped");
     let enough = postgresql::SHARED_BUFFERS_KB / 20 * 19;
     guard.wait_for("the buffers are large", |_| huge(filler) >= enough);
     // All backends count as one program, named after the postmaster.

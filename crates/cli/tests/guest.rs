@@ -67,7 +67,7 @@ fn held_while_it_answers(command: &mut Command) -> u64 {
         assert!(child.0.try_wait().unwrap().is_none(), "{shown} ended");
         std::fs::read_to_string(&wchan).unwrap().contains("pipe_w")
     });
-    let mappings = hugeleaf_testkit::facts::mappings(child.0.id());
+    let mappings = hugeleaf_testkit::process_facts::mappings(child.0.id());
     drop(answer);
     let own = mappings
         .iter()

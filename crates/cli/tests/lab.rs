@@ -56,7 +56,7 @@ fn result(path: &Path) -> Value {
 
 #[test]
 fn all_that_come_with_it_are_listed_and_shown() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let text = good(&run(&["bench", "--list", "--json"]));
     let answer: Value = serde_json::from_str(&text).unwrap();
     let all = answer["workloads"].as_array().unwrap();
@@ -75,7 +75,7 @@ fn all_that_come_with_it_are_listed_and_shown() {
 
 #[test]
 fn a_strangers_file_is_shown_and_not_run() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (folder, path) = file(&SUM.replace("awk -v", "touch /tmp/never; awk -v"));
     let path = path.to_str().unwrap();
     let output = run(&["bench", path]);
@@ -95,7 +95,7 @@ fn a_strangers_file_is_shown_and_not_run() {
 
 #[test]
 fn arms_may_be_settings_and_all_of_them_are_measured() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (folder, path) = file(SUM);
     let out = folder.path().join("result.json");
     let arguments = [
@@ -128,7 +128,7 @@ fn arms_may_be_settings_and_all_of_them_are_measured() {
 /// Variables set on all arms also apply to data preparation.
 #[test]
 fn a_variable_is_set_for_all_that_runs() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (folder, path) = file(&SUM.replace("-gt 0'", "= 77'"));
     let out = folder.path().join("result.json");
     let (path, out_text) = (path.to_str().unwrap(), out.to_str().unwrap());
@@ -146,7 +146,7 @@ fn a_variable_is_set_for_all_that_runs() {
 
 #[test]
 fn wrong_usage_says_what_to_do() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (_folder, path) = file(&SUM.replace("better = \"higher\"", "better = \"more\""));
     let text = refused(
         &run(&["bench", path.to_str().unwrap()]),
@@ -182,7 +182,7 @@ fn wrong_usage_says_what_to_do() {
 
 #[test]
 fn what_is_missing_is_not_run() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (_folder, path) = file(&format!(
         "{SUM}\n[needs]\nprograms = ['no-such-program']\npackages = ['no-such-package']"
     ));
@@ -198,7 +198,7 @@ fn what_is_missing_is_not_run() {
 
 #[test]
 fn a_run_that_fails_is_no_sample() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (folder, path) = file(&SUM.replace(
         "awk -v",
         "test \"$n\" -lt 500 || { echo no room >&2; exit 1; }; awk -v",
@@ -247,7 +247,7 @@ fn a_run_that_fails_is_no_sample() {
 
 #[test]
 fn an_interrupted_run_leaves_nothing_and_is_gone_on_with_and_added_to() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     // The second run waits for the test's signal.
     let (folder, path) = file(&SUM.replace(
         "awk -v",
@@ -323,7 +323,7 @@ fn is_running(mark: &str) -> bool {
 
 #[test]
 fn what_a_killed_run_leaves_is_removed_by_the_next() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const SLEEP: &str = "sleep\x004242.5";
     let shared = PathBuf::from(format!("/dev/shm/hugeleaf-test-{}", std::process::id()));
     let waits = format!(
@@ -367,7 +367,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
 /// A disk that is full during preparation, during a program's writes, and during the final write.
 #[test]
 fn a_full_disk_is_told_and_nothing_is_left() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_full_disk_is_told_and_nothing_is_left";
     let disk = tempfile::tempdir().unwrap();
     let mounted = std::process::Command::new("mount")

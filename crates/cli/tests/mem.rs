@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use hugeleaf_sys::{Kernel, Mapping, Sharing};
-use hugeleaf_testkit::host;
+use hugeleaf_sys::{Kernel, OwnMapping, Sharing};
+use hugeleaf_testkit::host_lock;
 use hugeleaf_units::Bytes;
 
 #[test]
@@ -49,17 +49,17 @@ fn orders_tells_64k_pages_from_base_pages() {
         );
         return;
     }
-    let host = host::exclusive();
+    let host = host_lock::exclusive();
     // With THP set to always, memory would be on 2M pages instead.
     host.choose("enabled", "madvise");
     let size = Bytes::from_mib(16);
     let page = Kernel::new().base_page().bytes();
     host.choose(knob, "never");
-    let small = Mapping::anonymous(size, Sharing::Private).unwrap();
+    let small = OwnMapping::anonymous(size, Sharing::Private).unwrap();
     small.touch(page).unwrap();
     let before = on_64k();
     host.choose(knob, "always");
-    let large = Mapping::anonymous(size, Sharing::Private).unwrap();
+    let large = OwnMapping::anonymous(size, Sharing::Private).unwrap();
     large.touch(page).unwrap();
     let after = on_64k();
     // Some blocks may lack contiguous memory or be at the ends.

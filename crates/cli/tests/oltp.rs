@@ -15,7 +15,7 @@ use hugeleaf_mover::{
 use hugeleaf_sys::{Kernel, effective_uid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
-use hugeleaf_workload::{ChildCommand, Oltp, WorkloadSettings};
+use hugeleaf_workload::{ChildCommand, OltpProcess, WorkloadSettings};
 
 const CACHE: Bytes = Bytes::from_mib(64);
 
@@ -32,7 +32,7 @@ fn program() -> ChildCommand {
 
 #[test]
 fn the_engines_move_it_there_and_back() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let real = Kernel::new();
     let root = Root::live();
     let host = read_host(&root, &real).unwrap();
@@ -45,7 +45,8 @@ fn the_engines_move_it_there_and_back() {
         align,
         seed: 1,
     };
-    let workload = Oltp::spawn(settings, &program(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let workload =
+        OltpProcess::spawn(settings, &program(), &mut |_| ControlFlow::Continue(())).unwrap();
     let pids = [workload.pid()];
     let stop = AtomicBool::new(false);
     let there = PromoteOptions {
@@ -89,7 +90,7 @@ fn the_engines_move_it_there_and_back() {
 
 #[test]
 fn and_so_they_do_without_privilege() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const NOBODY: u32 = 65534;
     if effective_uid() != 0 {
         println!("not run: and_so_they_do_without_privilege: needs root, to become another user");

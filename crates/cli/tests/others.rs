@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_testkit::host::{self, SharedHost};
+use hugeleaf_testkit::host_lock::{self, SharedHost};
 
 use crate::common::{ChildGuard, NOBODY, hugeleaf, is_root, not_run};
 
@@ -33,7 +33,7 @@ fn ground(test: &str) -> Option<(Ground, PathBuf)> {
     if !hugeleaf_testkit::apart_from_processes(&format!("others::{test}")) {
         return None;
     }
-    let host = host::shared();
+    let host = host_lock::shared();
     let dir = tempfile::Builder::new()
         .prefix("hugeleaf-others-")
         .tempdir()

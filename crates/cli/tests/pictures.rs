@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::{not_run, repository};
 use hugeleaf_report::chart;
-use hugeleaf_report::page::{Axis, Chart, ChartKind, Point, Series, Unit};
+use hugeleaf_report::document::{Axis, AxisUnit, Chart, ChartKind, Point, Series};
 use serde_json::Value;
 
 /// Compares a picture with the committed one, or writes it.
@@ -107,7 +107,7 @@ fn pairs(result: &Value) -> Chart {
             ..Axis::default()
         },
         y: Axis {
-            unit: Unit::Ratio,
+            unit: AxisUnit::Ratio,
             level: Some(1.0),
             ..Axis::default()
         },

@@ -11,13 +11,13 @@ use crate::common::{
     files_below, good, has_pool_in_use, host_with, hugeleaf, is_root, not_run, refused, repository,
     run, stderr, stdout,
 };
-use hugeleaf_host::demand::{Demand, Mappings, PageSource, Service, ServiceKind};
+use hugeleaf_host::demand::{Demand, EqualMappings, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
 use hugeleaf_plan::{
     CurrentHost, Plan, PlanFacts, PlanOptions, build_plan, check, parse, steps, write,
 };
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host;
+use hugeleaf_testkit::host_lock;
 use hugeleaf_units::{Bytes, PageKind};
 use serde_json::Value;
 
@@ -367,7 +367,7 @@ fn service(kind: ServiceKind) -> Service {
     let mut service = Service::new("a", kind);
     service.demands = vec![Demand {
         what: "memory".to_owned(),
-        mappings: vec![Mappings::single(Bytes::from_mib(100))],
+        mappings: vec![EqualMappings::single(Bytes::from_mib(100))],
         place: PageSource::Pool,
         page: None,
         source: "a test".to_owned(),
@@ -444,7 +444,7 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
     if has_pool_in_use() {
         return not_run(test, "needs pools of which nobody uses pages");
     }
-    let guard = host::exclusive();
+    let guard = host_lock::exclusive();
     let pages = guard.set_pool(size.bytes().get(), 40);
     assert_eq!(pages, 40, "the host has no room for a small pool");
     let ladder = format!("hugetlb:{size}!").parse().unwrap();
@@ -493,7 +493,7 @@ fn a_live_plan_passes_its_own_check() {
             "this kernel has no hugetlb",
         );
     }
-    let lock = host::shared();
+    let lock = host_lock::shared();
     let text = good(&run(&["plan", "--bytes", "64M", "--output", "-"]));
     let plan = parse(&text).unwrap();
     let root = Root::live();

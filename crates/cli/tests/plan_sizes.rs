@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_plan::{Plan, parse};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{self, ExclusiveHost};
+use hugeleaf_testkit::host_lock::{self, ExclusiveHost};
 use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::server::{
     Server, ServerAccount, ShutdownSignals, as_account, folder_for, prepare,
@@ -34,7 +34,7 @@ impl Pool {
             not_run(test, "needs root");
             return None;
         }
-        let alone = host::exclusive();
+        let alone = host_lock::exclusive();
         let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");
@@ -51,7 +51,7 @@ impl Pool {
             return None;
         }
         let pool = Pool {
-            folder: host::pool(page.bytes().get()),
+            folder: host_lock::pool(page.bytes().get()),
             page,
             host: alone,
         };

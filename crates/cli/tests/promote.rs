@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::common::{ChildGuard, answered, good, holder, hugeleaf, refused, run, stdout};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{self, HostAccess};
+use hugeleaf_testkit::host_lock::{self, HostAccess};
 use serde_json::Value;
 
 const M: u64 = 1 << 20;
@@ -18,7 +18,7 @@ fn can_run(test: &str) -> Option<HostAccess> {
     } else if !Kernel::new().supports_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
-        return Some(host::advised());
+        return Some(host_lock::advised());
     };
     println!("not run: {test}: {why}");
     None

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use hugeleaf_sys::{Errno, Mapping, Sharing};
-use hugeleaf_testkit::host::{self, HostAccess};
+use hugeleaf_sys::{Errno, OwnMapping, Sharing};
+use hugeleaf_testkit::host_lock::{self, HostAccess};
 use hugeleaf_units::Bytes;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn worker() {
     let Ok(path) = std::env::var(COUNT_FILE) else {
         return;
     };
-    let mapping = Mapping::anonymous(MEMORY, Sharing::Private).unwrap();
+    let mapping = OwnMapping::anonymous(MEMORY, Sharing::Private).unwrap();
     let base = hugeleaf_sys::Kernel::new();
     let step = base.base_page().bytes();
     mapping.touch(step).unwrap();
@@ -158,7 +158,7 @@ fn is_root(test: &str) -> bool {
 
 /// Locks the host with THP on request only, so that any huge page comes from the test.
 fn advised() -> HostAccess {
-    host::advised()
+    host_lock::advised()
 }
 
 #[test]
@@ -209,9 +209,9 @@ fn missing_preconditions() {
 
 #[test]
 fn counters_or_a_clean_error() {
-    use hugeleaf_perf::{CountedWork, CounterGroup, CounterKind, own_thread};
+    use hugeleaf_perf::{CounterGroup, CounterKind, CounterScope, own_thread};
     let worker = Worker::start();
-    let cycles = CounterGroup::open(CountedWork::Thread(own_thread()), &[CounterKind::Cycles]);
+    let cycles = CounterGroup::open(CounterScope::Thread(own_thread()), &[CounterKind::Cycles]);
     match cycles.map_err(|e| e.errno) {
         Ok(_) => println!("not run: counters_or_a_clean_error: needs a machine without counters"),
         Err(errno) => {

@@ -82,7 +82,7 @@ fn compiled(test: &str, folder: &Path, flags: &[&str]) -> Option<PathBuf> {
 
 #[test]
 fn a_program_finds_the_settings_and_nothing_is_said() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let output = run(&["--", "env"]);
     let found = variables(&good(&output));
     assert!(found["LD_PRELOAD"].contains("libhugeleaf_run"), "{found:?}");
@@ -100,7 +100,7 @@ fn a_program_finds_the_settings_and_nothing_is_said() {
 
 #[test]
 fn flags_reach_the_program() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(pmd) = pmd() else {
         return not_run("flags_reach_the_program", "no THP here");
     };
@@ -134,7 +134,7 @@ fn flags_reach_the_program() {
 
 #[test]
 fn what_was_in_the_environment_stays() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let output = run_command(&["--", "env"])
         .env("LD_PRELOAD", "libm.so.6")
         .env("ASAN_OPTIONS", "abort_on_error=1")
@@ -151,7 +151,7 @@ fn what_was_in_the_environment_stays() {
 /// The inner one takes effect, and the library is loaded once.
 #[test]
 fn run_under_run() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let own = env!("CARGO_BIN_EXE_hugeleaf");
     let output = run(&[
         "--data", "base", "--", own, "run", "--shm", "base", "--", "env",
@@ -166,7 +166,7 @@ fn run_under_run() {
 
 #[test]
 fn it_becomes_the_program() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let mut child = run_command(&["--", "sh", "-c", "echo $$; exit 7"])
         .stdout(Stdio::piped())
         .spawn()
@@ -182,7 +182,7 @@ fn it_becomes_the_program() {
 
 #[test]
 fn a_signal_that_ends_the_program_is_seen() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     for extra in [&[][..], &["--report", "-"]] {
         let output = run(&[extra, &["--", "sh", "-c", "kill -USR1 $$"]].concat());
         assert_eq!(output.status.signal(), Some(10), "{extra:?}: {output:?}");
@@ -193,7 +193,7 @@ fn a_signal_that_ends_the_program_is_seen() {
 /// state.
 #[test]
 fn signals_are_as_they_were() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let seen = |trap: &str, launcher: &str| {
         let script = format!("{trap} exec {launcher} grep -E 'Sig(Ign|Blk|Cgt)' /proc/self/status");
         let output = Command::new("sh").args(["-c", &script]).output().unwrap();
@@ -222,7 +222,7 @@ fn signals_are_as_they_were() {
 
 #[test]
 fn statuses_of_env() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     refused(
         &run(&["--", "no-such-program"]),
         127,
@@ -259,7 +259,7 @@ fn statuses_of_env() {
 /// Existing files that cannot be executed give the status of env(1).
 #[test]
 fn files_that_the_kernel_refuses() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let dir = tempfile::tempdir().unwrap();
     let broken = dir.path().join("broken");
     std::fs::write(&broken, b"\x7fELF\x02\x01\x01\0nothing").unwrap();
@@ -275,7 +275,7 @@ fn files_that_the_kernel_refuses() {
 
 #[test]
 fn what_must_be_had_and_is_not_is_refused() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(pmd) = pmd() else {
         return not_run("what_must_be_had_and_is_not_is_refused", "no THP here");
     };
@@ -294,7 +294,7 @@ fn what_must_be_had_and_is_not_is_refused() {
 
 #[test]
 fn nodes_that_there_are() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !Path::new("/sys/devices/system/node/node0").exists() {
         return not_run("nodes_that_there_are", "this kernel has no NUMA");
     }
@@ -323,7 +323,7 @@ fn nodes_that_there_are() {
 /// An unavailable page kind prints one line with reason and remedy, and the program runs.
 #[test]
 fn what_is_known_not_to_be_had_is_one_line() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(pmd) = pmd() else {
         return not_run("what_is_known_not_to_be_had_is_one_line", "no THP here");
     };
@@ -345,7 +345,7 @@ fn what_is_known_not_to_be_had_is_one_line() {
 
 #[test]
 fn ldr_cntrl_by_flag_and_by_variable() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let text = "TEXTPSIZE=4K@STACKPSIZE=4K@SHMPSIZE=4K@LARGE_PAGE_DATA=N";
     let expected = "LDR_CNTRL        VALUE  FLAG\n\
                     TEXTPSIZE           4K  --text base\n\
@@ -379,7 +379,7 @@ fn ldr_cntrl_by_flag_and_by_variable() {
 
 #[test]
 fn ldr_cntrl_that_is_refused() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let with = |name: &str, value: &str| {
         run_command(&["--", "true"])
             .env(name, value)
@@ -417,7 +417,7 @@ fn ldr_cntrl_that_is_refused() {
 /// It runs, and one line names the missing features and the remaining options.
 #[test]
 fn a_static_program() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "a_static_program";
     let dir = tempfile::tempdir().unwrap();
     let Some(binary) = compiled(TEST, dir.path(), &["-static"]) else {
@@ -450,7 +450,7 @@ fn a_static_program() {
 /// A script is judged by its interpreter.
 #[test]
 fn a_script_of_a_static_interpreter() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "a_script_of_a_static_interpreter";
     let dir = tempfile::tempdir().unwrap();
     let Some(binary) = compiled(TEST, dir.path(), &["-static"]) else {
@@ -482,7 +482,7 @@ fn a_script_of_a_static_interpreter() {
 /// A program whose loader has musl's name gets no LD_PRELOAD.
 #[test]
 fn a_program_of_another_libc() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "a_program_of_another_libc";
     let Some(loader) = own_loader() else {
         return not_run(TEST, "the loader of this libc is not known");
@@ -518,7 +518,7 @@ fn own_loader() -> Option<PathBuf> {
 
 #[test]
 fn a_program_with_the_address_sanitizer() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "a_program_with_the_address_sanitizer";
     let dir = tempfile::tempdir().unwrap();
     let Some(binary) = compiled(TEST, dir.path(), &["-fsanitize=address"]) else {
@@ -546,7 +546,7 @@ fn a_program_with_the_address_sanitizer() {
 
 #[test]
 fn nothing_is_loaded_into_setuid_programs() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "nothing_is_loaded_into_setuid_programs";
     if !is_root() {
         return not_run(TEST, "needs root to give a file away");
@@ -582,7 +582,7 @@ fn nothing_is_loaded_into_setuid_programs() {
 
 #[test]
 fn dry_run_starts_nothing_and_shows_all() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("mark");
     let args = [
@@ -623,7 +623,7 @@ fn dry_run_starts_nothing_and_shows_all() {
 /// A policy can be tried on a captured host.
 #[test]
 fn dry_run_on_a_captured_host() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let dry = |fixture: &str, args: &[&str]| {
         let root = repository().join("fixtures").join(fixture);
         let args = [
@@ -657,7 +657,7 @@ fn dry_run_on_a_captured_host() {
 
 #[test]
 fn a_library_of_ones_own() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let with = |path: &str| {
         run_command(&["--", "env"])
             .env("HUGELEAF_RUN_LIBRARY", path)
@@ -709,7 +709,7 @@ fn with_empty_cache(test: &str, script: &str) -> Option<Output> {
 
 #[test]
 fn root_keeps_the_library_for_everybody() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "root_keeps_the_library_for_everybody";
     let script = "umask 077; $1 run -- env && stat -c 'mode=%a owner=%u' /var/cache/hugeleaf \
                   /var/cache/hugeleaf/* && $NOBODY $1 run -- env && ls /var/cache/nobody | wc -l";
@@ -735,7 +735,7 @@ fn root_keeps_the_library_for_everybody() {
 
 #[test]
 fn where_a_user_keeps_the_library() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "where_a_user_keeps_the_library";
     let script = "$NOBODY $1 run -- env && cd /var/cache/nobody/hugeleaf && stat -c 'mode=%a' . *";
     let Some(output) = with_empty_cache(TEST, script) else {
@@ -759,7 +759,7 @@ fn where_a_user_keeps_the_library() {
 /// A user who could change the file would run code in every program.
 #[test]
 fn a_place_that_others_can_change_is_refused() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "a_place_that_others_can_change_is_refused";
     for (prepare, words) in [
         ("chmod 777 /var/cache/nobody", "other users can change"),
@@ -816,7 +816,7 @@ fn is_ignored(signal: Signal) -> bool {
 
 #[test]
 fn with_a_report_signals_are_passed_on() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     for (signal, name) in [
         (Signal::TERM, "TERM"),
         (Signal::INT, "INT"),
@@ -843,7 +843,7 @@ fn with_a_report_signals_are_passed_on() {
 /// The launcher of a stopped job is seen as stopped, and both continue together.
 #[test]
 fn with_a_report_it_stops_with_the_program() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (mut launcher, pid) = launched("echo ready; while :; do sleep 0.01; done");
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", launcher.pid())).unwrap();
@@ -859,7 +859,7 @@ fn with_a_report_it_stops_with_the_program() {
 
 #[test]
 fn with_a_report_statuses_are_the_programs() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let status = |args: &[&str]| {
         run(&[&["--report", "/dev/null", "--"], args].concat())
             .status
@@ -874,7 +874,7 @@ fn with_a_report_statuses_are_the_programs() {
 /// Children of the program inherit the policy.
 #[test]
 fn children_inherit_the_policy() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let output = run(&["--data", "base", "--", "sh", "-c", "sh -c env; true"]);
     let found = variables(&good(&output));
     assert!(
@@ -898,7 +898,7 @@ print(*(open(name).read().strip() for name in glob.glob('/proc/self/task/*/comm'
 
 #[test]
 fn sqlite_of_a_program_gets_one_cache() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const TEST: &str = "sqlite_of_a_program_gets_one_cache";
     let works = Command::new("python3")
         .args(["-c", "import sqlite3"])

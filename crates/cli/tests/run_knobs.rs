@@ -2,7 +2,7 @@
 
 use crate::common::{is_root, not_run, stderr};
 use crate::run_compat::under::{Line, Mode, UNDER, can_run, program, same};
-use hugeleaf_testkit::host;
+use hugeleaf_testkit::host_lock;
 
 #[test]
 fn a_heap_of_all_sizes_when_thp_is_always() {
@@ -10,7 +10,7 @@ fn a_heap_of_all_sizes_when_thp_is_always() {
     if !can_run(test) || !is_root() {
         return not_run(test, "needs root");
     }
-    let guard = host::exclusive();
+    let guard = host_lock::exclusive();
     for mode in ["always", "never"] {
         guard.choose("enabled", mode);
         let held = program("held");

@@ -45,7 +45,7 @@ fn captured(name: &str) -> Value {
 
 #[test]
 fn what_roles_got_is_what_their_segments_hold() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     for host in ["all-got", "partly-got", "no-library", "not-grown"] {
         let process = captured(&format!("run/{host}"));
         let of_role = |names: &[&str]| -> u64 {
@@ -70,7 +70,7 @@ fn what_roles_got_is_what_their_segments_hold() {
 
 #[test]
 fn segments_say_what_the_policy_asked_for_them() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let process = captured("run/partly-got");
     let asked = |role: &str| -> Vec<Value> {
         let segments = process["segments"].as_array().unwrap().iter();
@@ -87,7 +87,7 @@ fn segments_say_what_the_policy_asked_for_them() {
 
 #[test]
 fn settings_that_cannot_be_read_are_said_to_be_so() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     for (host, word) in [
         ("garbage", "base=gold"),
         ("newer", "newer hugeleaf"),
@@ -165,7 +165,7 @@ impl Grower {
 
 #[test]
 fn a_report_has_the_program_its_end_and_the_machine() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(grower) = Grower::new("a_report_has_the_program_its_end_and_the_machine") else {
         return;
     };
@@ -211,7 +211,7 @@ fn assert_nothing_left(grower: &Grower) {
 
 #[test]
 fn shared_memory_counts_once_in_the_sum() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(grower) = Grower::new("shared_memory_counts_once_in_the_sum") else {
         return;
     };
@@ -230,7 +230,7 @@ fn shared_memory_counts_once_in_the_sum() {
 
 #[test]
 fn a_program_that_is_killed_is_reported_so() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(grower) = Grower::new("a_program_that_is_killed_is_reported_so") else {
         return;
     };
@@ -242,7 +242,7 @@ fn a_program_that_is_killed_is_reported_so() {
 
 #[test]
 fn a_report_that_cannot_be_written_is_refused_before_the_start() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let name = "a_report_that_cannot_be_written_is_refused_before_the_start";
     let Some(grower) = Grower::new(name) else {
         return;
@@ -265,7 +265,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_start() {
 
 #[test]
 fn a_folder_that_goes_while_the_program_runs_costs_the_report_only() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let folder = tempfile::tempdir().unwrap();
     let below = folder.path().join("below");
     std::fs::create_dir(&below).unwrap();
@@ -281,7 +281,7 @@ fn a_folder_that_goes_while_the_program_runs_costs_the_report_only() {
 /// Inside the namespace its ids differ from those that the launcher knows.
 #[test]
 fn the_end_of_a_program_in_a_pid_namespace_is_seen() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let name = "the_end_of_a_program_in_a_pid_namespace_is_seen";
     let Some(grower) = Grower::new(name) else {
         return;
@@ -313,7 +313,7 @@ fn the_end_of_a_program_in_a_pid_namespace_is_seen() {
 /// The kernel records the peak resident size; periodic scans would miss it.
 #[test]
 fn a_peak_between_two_looks_is_known() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(grower) = Grower::new("a_peak_between_two_looks_is_known") else {
         return;
     };
@@ -331,7 +331,7 @@ fn a_peak_between_two_looks_is_known() {
 
 #[test]
 fn a_dash_is_standard_error() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(grower) = Grower::new("a_dash_is_standard_error") else {
         return;
     };
@@ -353,7 +353,7 @@ fn a_dash_is_standard_error() {
 
 #[test]
 fn nonsense_on_the_socket_does_no_harm() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(grower) = Grower::new("nonsense_on_the_socket_does_no_harm") else {
         return;
     };
@@ -370,7 +370,7 @@ fn nonsense_on_the_socket_does_no_harm() {
 
 #[test]
 fn a_static_program_is_reported_without_the_library() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let name = "a_static_program_is_reported_without_the_library";
     let Some(grower) = Grower::compiled(name, &["-static"]) else {
         return;
@@ -431,7 +431,7 @@ impl Waiting {
 
 #[test]
 fn mem_shows_a_living_program_role_by_role() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(grower) = Grower::new("mem_shows_a_living_program_role_by_role") else {
         return;
     };
@@ -449,7 +449,7 @@ fn mem_shows_a_living_program_role_by_role() {
 
 #[test]
 fn a_program_that_wrote_over_its_environment_is_still_known() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let name = "a_program_that_wrote_over_its_environment_is_still_known";
     let Some(grower) = Grower::new(name) else {
         return;
@@ -470,7 +470,7 @@ fn a_program_that_wrote_over_its_environment_is_still_known() {
 
 #[test]
 fn nobody_else_can_enter_the_folder_of_the_socket() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("r.json");
     let script = "printf '%s\\n' \"$HUGELEAF_RUN\"; read -r line";
@@ -496,7 +496,7 @@ fn nobody_else_can_enter_the_folder_of_the_socket() {
 
 #[test]
 fn the_end_of_output_is_seen_while_the_program_lives() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let folder = tempfile::tempdir().unwrap();
     let mut child = hugeleaf(&["run", "--report"])
         .arg(folder.path().join("report.json"))

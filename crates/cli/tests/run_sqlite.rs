@@ -33,7 +33,7 @@ fn bare(folder: &Path, words: &[&str]) -> Output {
 /// Each caller gets its usual copy, regardless of other loaded copies and of the binding of its calls.
 #[test]
 fn each_caller_gets_its_own_copy_of_sqlite() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let folder = tempfile::tempdir().unwrap();
     let all = [
         ("host", "host.c -ldl"),
@@ -95,7 +95,7 @@ fn each_caller_gets_its_own_copy_of_sqlite() {
 #[test]
 fn a_report_names_hidden_copies_of_sqlite() {
     const TEST: &str = "a_report_names_hidden_copies_of_sqlite";
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let folder = tempfile::tempdir().unwrap();
     for (to, words) in [
         ("host", "host.c -ldl"),
@@ -125,7 +125,7 @@ fn a_report_names_hidden_copies_of_sqlite() {
 #[test]
 fn sqlite_is_used_when_a_program_ends() {
     const TEST: &str = "sqlite_is_used_when_a_program_ends";
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let folder = tempfile::tempdir().unwrap();
     if !compiled(folder.path(), "last", "last.c -l:libsqlite3.so.0") {
         return not_run(TEST, "needs a C compiler (cc) and libsqlite3.so.0");
@@ -175,7 +175,7 @@ cursor.execute('COMMIT')
 print(*cursor.execute('SELECT count(*), sum(id), sqlite_version() FROM t WHERE x > 0').fetchone())
 print(*own.execute('SELECT sqlite_version()').fetchone())
 ";
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let python = python();
     let has = |module: &str| {
         let import = format!("import sqlite3, {module}");

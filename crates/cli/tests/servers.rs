@@ -13,14 +13,14 @@ use std::process::{Child, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use hugeleaf_testkit::guide_pages::{self, Page};
-use hugeleaf_testkit::host;
-use hugeleaf_testkit::mariadb::{self, MariaDb};
-use hugeleaf_testkit::postgresql::{self, PostgreSql};
-use hugeleaf_testkit::redis_server::{self, Redis};
+use hugeleaf_testkit::guide_commands::{self, GuidePage};
+use hugeleaf_testkit::host_lock;
+use hugeleaf_testkit::mariadb::{self, FilledMariadb};
+use hugeleaf_testkit::postgresql::{self, FilledPostgres};
+use hugeleaf_testkit::redis_server::{self, FilledRedis};
 use hugeleaf_testkit::server::{ServerAccount, as_account, folder_for};
 use hugeleaf_testkit::until as wait_until;
-use hugeleaf_testkit::{facts, left_to_all};
+use hugeleaf_testkit::{left_to_all, process_facts};
 
 use crate::common::{CommandOutput, HUGELEAF, answer as hugeleaf};
 
@@ -68,7 +68,7 @@ fn can_run(test: &str, server: &str, installed: bool) -> bool {
         server
     } else if hugeleaf_testkit::find_program(&["setpriv"]).is_none() {
         "setpriv (util-linux)"
-    } else if facts::huge_page_kb().is_none() {
+    } else if process_facts::huge_page_kb().is_none() {
         "a kernel with transparent huge pages"
     } else {
         return true;
@@ -92,7 +92,10 @@ fn kb_of(process: &Value, field: &str) -> u64 {
 
 #[test]
 fn every_marked_block_of_the_guide_is_run() {
-    let marked: Vec<String> = guide_pages::blocks().into_iter().map(|b| b.label).collect();
+    let marked: Vec<String> = guide_commands::blocks()
+        .into_iter()
+        .map(|b| b.label)
+        .collect();
     let unique: BTreeSet<&str> = marked.iter().map(String::as_str).collect();
     assert_eq!(
         unique.len(),
@@ -105,7 +108,7 @@ fn every_marked_block_of_the_guide_is_run() {
 #[test]
 fn blocks_are_read_as_they_stand() {
     let text = "a\n```sh\nno\n```\n```sh test=p:s exit=0,1\nyes\n  two\n```\n```sh test=p:t\n```\n";
-    let blocks = guide_pages::blocks_of(text);
+    let blocks = guide_commands::blocks_of(text);
     assert_eq!(blocks.len(), 2);
     assert_eq!(blocks[0].label, "p:s");
     assert_eq!(blocks[0].statuses, [0, 1]);
@@ -122,11 +125,11 @@ fn mariadb_live() {
     if !can_run("mariadb_live", "mariadb-server", programs.is_some()) {
         return;
     }
-    let _host = host::advised();
-    let mut mariadb = MariaDb::start();
+    let _host = host_lock::advised();
+    let mut mariadb = FilledMariadb::start();
     let pid = mariadb.server.pid();
     let load = mariadb.load();
-    let guide = Page::open(
+    let guide = GuidePage::open(
         "mariadb",
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string()), ("DSN", mariadb.address())],
@@ -134,12 +137,12 @@ fn mariadb_live() {
 
     guide.run("see");
     let why = guide.run("why").stdout;
-    let before = facts::private_memory(pid, LARGE_KB);
-    let movable = facts::promotable_kb(pid);
+    let before = process_facts::private_memory(pid, LARGE_KB);
+    let movable = process_facts::promotable_kb(pid);
     assert!(movable >= mariadb::BUFFER_POOL_KB / 10 * 9, "{movable} kB");
-    let tables = facts::status_kb(pid, "VmPTE");
+    let tables = process_facts::status_kb(pid, "VmPTE");
     assert_eq!(before.huge_kb, 0);
-    if facts::thp_enabled(pid) {
+    if process_facts::thp_enabled(pid) {
         assert!(why.contains("not-advised"), "{why}");
     } else {
         assert!(why.contains("prctl(PR_SET_THP_DISABLE)"), "{why}");
@@ -149,11 +152,11 @@ fn mariadb_live() {
             "it names the call: {refused:?}"
         );
         guide.run("allow");
-        assert!(facts::thp_enabled(pid));
+        assert!(process_facts::thp_enabled(pid));
     }
     guide.run("promote");
     load.assert_healthy();
-    let after = facts::private_memory(pid, LARGE_KB);
+    let after = process_facts::private_memory(pid, LARGE_KB);
     assert!(
         percent(after.huge_kb, movable) >= 90,
         "{movable} {before:?} {after:?}"
@@ -163,18 +166,18 @@ fn mariadb_live() {
         "{before:?} {after:?}"
     );
     // Promotion of private memory keeps its page tables.
-    assert!(percent(facts::status_kb(pid, "VmPTE"), tables) >= 90);
+    assert!(percent(process_facts::status_kb(pid, "VmPTE"), tables) >= 90);
 
     guide.run("prove");
     load.assert_healthy();
-    let as_it_was = facts::private_memory(pid, LARGE_KB);
+    let as_it_was = process_facts::private_memory(pid, LARGE_KB);
     assert!(
         percent(as_it_was.huge_kb, after.huge_kb) >= 90,
         "prove ends as it began: {after:?} {as_it_was:?}"
     );
 
     guide.run("demote");
-    let demoted = facts::private_memory(pid, LARGE_KB);
+    let demoted = process_facts::private_memory(pid, LARGE_KB);
     assert!(percent(demoted.huge_kb, after.huge_kb) <= 10, "{demoted:?}");
     promote_again(pid, mariadb::BUFFER_POOL_KB);
 
@@ -196,7 +199,7 @@ fn promote_again(pid: u32, data_kb: u64) {
     assert_eq!(process["pid"], u64::from(pid));
     let got = kb_of(process, "done_bytes") + kb_of(process, "already_bytes");
     assert!(percent(got, data_kb) >= 90, "{process:#}");
-    let huge = facts::private_memory(pid, 0).huge_kb;
+    let huge = process_facts::private_memory(pid, 0).huge_kb;
     assert!(
         got.abs_diff(huge) <= SLACK_KB,
         "it says {got} kB, smaps {huge} kB"
@@ -222,11 +225,11 @@ fn redis_live() {
     if !can_run("redis_live", "redis-server", program.is_some()) {
         return;
     }
-    let _host = host::advised();
-    let mut redis = Redis::start();
+    let _host = host_lock::advised();
+    let mut redis = FilledRedis::start();
     let pid = redis.server.pid();
     let load = redis.load(true);
-    let guide = Page::open(
+    let guide = GuidePage::open(
         "redis",
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string()), ("ADDRESS", redis.address())],
@@ -235,11 +238,11 @@ fn redis_live() {
     first_steps(pid);
     guide.run("see");
     guide.run("why");
-    let before = facts::private_memory(pid, LARGE_KB);
-    let movable = facts::promotable_kb(pid);
+    let before = process_facts::private_memory(pid, LARGE_KB);
+    let movable = process_facts::promotable_kb(pid);
     guide.run("promote");
     load.assert_healthy();
-    let after = facts::private_memory(pid, LARGE_KB);
+    let after = process_facts::private_memory(pid, LARGE_KB);
     assert!(
         percent(after.huge_kb, movable) >= 90,
         "{movable} {before:?} {after:?}"
@@ -251,7 +254,7 @@ fn redis_live() {
     guide.run("prove");
     load.assert_healthy();
     guide.run("demote");
-    let demoted = facts::private_memory(pid, LARGE_KB);
+    let demoted = process_facts::private_memory(pid, LARGE_KB);
     assert!(percent(demoted.huge_kb, after.huge_kb) <= 10, "{demoted:?}");
     assert!(load.end() > 0);
 
@@ -274,13 +277,13 @@ fn redis_that_switched_thp_off() {
     ) {
         return;
     }
-    let host = host::exclusive();
+    let host = host_lock::exclusive();
     host.choose("enabled", "always");
-    let redis = Redis::start_empty();
+    let redis = FilledRedis::start_empty();
     host.choose("enabled", "madvise");
     redis.fill();
     let pid = redis.server.pid();
-    if facts::thp_enabled(pid) {
+    if process_facts::thp_enabled(pid) {
         println!("not run: redis_that_switched_thp_off: this Redis leaves THP on");
         return;
     }
@@ -296,7 +299,7 @@ fn redis_that_switched_thp_off() {
 
 /// Runs the page for new users on a running server.
 fn first_steps(pid: u32) {
-    let guide = Page::open(
+    let guide = GuidePage::open(
         "first-steps",
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string())],
@@ -308,19 +311,19 @@ fn first_steps(pid: u32) {
 
 /// Promotion while a forked child shares every page must cost no memory. The clients only read, so that nothing else copies pages
 /// meanwhile.
-fn promote_while_saving(redis: &Redis, guide: &Page) {
+fn promote_while_saving(redis: &FilledRedis, guide: &GuidePage) {
     let pid = redis.server.pid();
     // One key per second keeps the child alive for long enough.
     redis.send(&["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
     redis.send(&["BGSAVE"]);
-    wait_until("the child", || !facts::children(pid).is_empty());
-    let child = facts::children(pid)[0];
-    let both = || facts::pss_kb(pid) + facts::pss_kb(child);
+    wait_until("the child", || !process_facts::children(pid).is_empty());
+    let child = process_facts::children(pid)[0];
+    let both = || process_facts::pss_kb(pid) + process_facts::pss_kb(child);
     let before = both();
     let answer = guide.run("promote-while-saving");
     let after = both();
     assert!(
-        facts::children(pid).contains(&child),
+        process_facts::children(pid).contains(&child),
         "the child was to stay"
     );
     assert!(
@@ -334,7 +337,9 @@ fn promote_while_saving(redis: &Redis, guide: &Page) {
     );
     // Redis itself ends a saving child with SIGUSR1 and does not count it as an error.
     redis.server.signal_child(child);
-    wait_until("the child's end", || facts::children(pid).is_empty());
+    wait_until("the child's end", || {
+        process_facts::children(pid).is_empty()
+    });
 }
 
 #[test]
@@ -343,8 +348,8 @@ fn postgresql_live() {
     if !can_run("postgresql_live", "postgresql", bin.is_some()) {
         return;
     }
-    let host = host::exclusive();
-    if facts::has_pool() {
+    let host = host_lock::exclusive();
+    if process_facts::has_pool() {
         println!(
             "not run: postgresql_live: needs a host without a pool, which would be the reason first"
         );
@@ -352,7 +357,7 @@ fn postgresql_live() {
     }
     host.choose("hugepages-2048kB/shmem_enabled", "inherit");
     host.choose("shmem_enabled", "never");
-    let mut postgresql = PostgreSql::start();
+    let mut postgresql = FilledPostgres::start();
     let load = postgresql.load();
     started_with_the_knob_off(&postgresql);
     assert!(load.end() > 0);
@@ -361,8 +366,8 @@ fn postgresql_live() {
         .assert_no_complaint(&postgresql::COMPLAINTS);
     drop(postgresql);
 
-    Page::open("postgresql", Path::new(HUGELEAF), Vec::new()).run("knob");
-    let mut postgresql = PostgreSql::start();
+    GuidePage::open("postgresql", Path::new(HUGELEAF), Vec::new()).run("knob");
+    let mut postgresql = FilledPostgres::start();
     let load = postgresql.load();
     started_with_the_knob_on(&postgresql, || load.assert_healthy());
     assert!(load.end() > 0);
@@ -382,13 +387,13 @@ fn postgresql_proven() {
     if !can_run("postgresql_proven", "postgresql", bin.is_some()) {
         return;
     }
-    let host = host::exclusive();
+    let host = host_lock::exclusive();
     host.choose("hugepages-2048kB/shmem_enabled", "inherit");
     host.choose("shmem_enabled", "advise");
-    let mut postgresql = PostgreSql::start();
+    let mut postgresql = FilledPostgres::start();
     let load = postgresql.load();
     load.assert_healthy();
-    let guide = Page::open(
+    let guide = GuidePage::open(
         "postgresql",
         Path::new(HUGELEAF),
         vec![
@@ -398,7 +403,7 @@ fn postgresql_proven() {
     );
     let said = guide.run("prove").stdout;
     load.assert_healthy();
-    let shared = facts::largest_shared(postgresql.backend_that_touched_all());
+    let shared = process_facts::largest_shared(postgresql.backend_that_touched_all());
     let large = percent(shared.kb("ShmemPmdMapped"), postgresql::SHARED_BUFFERS_KB);
     if said.contains("in random order") {
         assert!(large <= 10, "it ends as it began: {shared:?}");
@@ -421,10 +426,10 @@ fn postgresql_proven() {
     drop(postgresql);
 }
 
-fn started_with_the_knob_off(postgresql: &PostgreSql) {
+fn started_with_the_knob_off(postgresql: &FilledPostgres) {
     let pid = postgresql.server.pid();
-    let huge_kb = facts::huge_page_kb().unwrap();
-    if facts::largest_shared(pid)
+    let huge_kb = process_facts::huge_page_kb().unwrap();
+    if process_facts::largest_shared(pid)
         .start
         .is_multiple_of(huge_kb * 1024)
     {
@@ -433,7 +438,7 @@ fn started_with_the_knob_off(postgresql: &PostgreSql) {
         );
         return;
     }
-    let guide = Page::open(
+    let guide = GuidePage::open(
         "postgresql-knob-off",
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string())],
@@ -443,29 +448,32 @@ fn started_with_the_knob_off(postgresql: &PostgreSql) {
         assert!(why.contains(word), "no '{word}' in:\n{why}");
     }
     guide.run("promote");
-    for process in facts::tree(pid) {
-        assert_eq!(facts::largest_shared(process).kb("ShmemPmdMapped"), 0);
+    for process in process_facts::tree(pid) {
+        assert_eq!(
+            process_facts::largest_shared(process).kb("ShmemPmdMapped"),
+            0
+        );
     }
 }
 
-fn started_with_the_knob_on(postgresql: &PostgreSql, healthy: impl Fn()) {
+fn started_with_the_knob_on(postgresql: &FilledPostgres, healthy: impl Fn()) {
     let pid = postgresql.server.pid();
-    let guide = Page::open(
+    let guide = GuidePage::open(
         "postgresql",
         Path::new(HUGELEAF),
         vec![("PID", pid.to_string()), ("DSN", postgresql.address())],
     );
     guide.run("see");
     let filler = postgresql.backend_that_touched_all();
-    let tables = facts::status_kb(filler, "VmPTE");
+    let tables = process_facts::status_kb(filler, "VmPTE");
     guide.run("promote");
     healthy();
-    let shared = facts::largest_shared(filler);
+    let shared = process_facts::largest_shared(filler);
     assert!(
         percent(shared.kb("ShmemPmdMapped"), postgresql::SHARED_BUFFERS_KB) >= 90,
         "{shared:?}"
     );
-    let tables_after = facts::status_kb(filler, "VmPTE");
+    let tables_after = process_facts::status_kb(filler, "VmPTE");
     assert!(
         tables_after < tables / 2,
         "page tables of a backend: {tables} kB before, {tables_after} kB after"
@@ -509,7 +517,7 @@ fn without_root() {
     if !can_run("without_root", "setcap (libcap2-bin)", setcap.is_some()) {
         return;
     }
-    let _host = host::advised();
+    let _host = host_lock::advised();
     let me = ServerAccount::first_of(&["nobody"]);
     let somebody = ServerAccount::first_of(&["daemon", "bin", "mail"]);
     let folder = folder_for(me);
@@ -517,7 +525,7 @@ fn without_root() {
     let foreign = Holder::start(somebody);
     let program = folder.path().join("hugeleaf");
     copy_program(Path::new(HUGELEAF), &program);
-    let guide = Page::open(
+    let guide = GuidePage::open(
         "without-root",
         Path::new(HUGELEAF),
         vec![("HUGELEAF", program.display().to_string())],
@@ -584,7 +592,7 @@ impl Holder {
     }
 
     fn huge_kb(&self) -> u64 {
-        facts::private_memory(self.pid(), 0).huge_kb
+        process_facts::private_memory(self.pid(), 0).huge_kb
     }
 }
 

@@ -90,7 +90,7 @@ fn ended_at(
 
 #[test]
 fn what_watches_ends() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
     let (target, plan, trace, result) = (holder(8, None), file("p"), file("t"), file("r"));
@@ -157,7 +157,7 @@ fn what_moves_memory_ends() {
     let place = Place::new();
     let counter = place.path("counter");
     // A call that had begun is made to its end; one of a demotion splits four huge pages.
-    let one_call = 4 * (hugeleaf_testkit::facts::huge_page_kb().unwrap() << 10);
+    let one_call = 4 * (hugeleaf_testkit::process_facts::huge_page_kb().unwrap() << 10);
     for signal in BOTH {
         let mut worker = Worker::start(&place, "moved", &counter, 1.1);
         worker.tell("grow 64");

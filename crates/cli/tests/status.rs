@@ -11,7 +11,7 @@ use crate::common::{files_below, repository};
 use assert_cmd::Command;
 use hugeleaf_host::limits;
 use hugeleaf_host::{Root, read_host, read_owners};
-use hugeleaf_report::page::TextOptions;
+use hugeleaf_report::document::TextOptions;
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_sys::Kernel;
 use hugeleaf_verdict::findings::findings;

@@ -183,7 +183,7 @@ fn limits_of_cgroups_are_read_in_one_place() {
             "the pattern of what a plan may write",
         ),
         (
-            "crates/verdict/src/run/resolve.rs",
+            "crates/verdict/src/run_requests/resolve.rs",
             "the name in a sentence",
         ),
     ];
@@ -227,7 +227,7 @@ fn no_absolute_system_paths() {
             "names of settings; it reads no file",
         ),
         (
-            "crates/plan/src/derive.rs",
+            "crates/plan/src/plan_steps.rs",
             "names of settings; it reads no file",
         ),
         (
@@ -235,7 +235,7 @@ fn no_absolute_system_paths() {
             "names of settings; it reads no file",
         ),
         (
-            "crates/plan/src/read.rs",
+            "crates/plan/src/value_checks.rs",
             "names of settings; it reads no file",
         ),
         (
@@ -344,10 +344,13 @@ fn tests_wait_in_one_place() {
 #[test]
 fn threads_beside_a_test_end_when_it_fails() {
     const EXCEPTIONS: [(&str, &str); 4] = [
-        ("crates/testkit/src/repeating.rs", "the one place"),
+        ("crates/testkit/src/repeating_thread.rs", "the one place"),
         ("crates/testkit/src/load.rs", "ends when it is dropped"),
         ("crates/trace/tests/collect.rs", "ends when it is dropped"),
-        ("crates/units/src/panic.rs", "the test of such a flag"),
+        (
+            "crates/units/src/panic_containment.rs",
+            "the test of such a flag",
+        ),
     ];
     // Split, so that this file does not contain it.
     const LOOP: &str = concat!("while ", "!");
@@ -357,7 +360,10 @@ fn threads_beside_a_test_end_when_it_fails() {
         let loops = lines.filter(|(_, line)| line.contains(LOOP) && line.contains(".load("));
         findings.extend(loops.map(|(number, _)| format!("{path}:{number}")));
     }
-    check("repeat work by hugeleaf_testkit::Repeating", &findings);
+    check(
+        "repeat work by hugeleaf_testkit::RepeatingThread",
+        &findings,
+    );
 }
 
 /// Returns the code of the product and the lab, tests included, but for paths that begin as the exceptions do.
@@ -405,7 +411,7 @@ fn a_test_module_in_a_source_is_found() {
 #[test]
 fn tests_write_knobs_through_the_host() {
     const EXCEPTIONS: [(&str, &str); 3] = [
-        ("crates/testkit/src/host.rs", "the one place"),
+        ("crates/testkit/src/host_lock.rs", "the one place"),
         ("crates/cli/tests/tidy.rs", "the texts of this rule"),
         ("lab/vm/tests/", "in guests, which no other test shares"),
     ];
@@ -566,12 +572,12 @@ fn promises_have_one_gate() {
         ),
         (
             "prometheus_client",
-            &["crates/report/src/metrics.rs"],
+            &["crates/report/src/exposition.rs"],
             "escape labels in one place",
         ),
         (
             "--min-resident ",
-            &["crates/verdict/src/growth.rs"],
+            &["crates/verdict/src/partial_blocks.rs"],
             "name one percentage for the same blocks",
         ),
     ];
@@ -656,7 +662,7 @@ fn nothing_ends_a_program_that_it_is_loaded_into() {
         "crates/sys/src/membarrier.rs",
         "crates/sys/src/prefault.rs",
         "crates/sys/src/seccomp.rs",
-        "crates/sys/src/memory.rs",
+        "crates/sys/src/own_mapping.rs",
         "crates/sys/src/memory_file.rs",
         "crates/sys/src/pagemap.rs",
         "crates/sys/src/populate.rs",

@@ -7,7 +7,7 @@ use crate::common::{
     ChildGuard, holder, hugeleaf, not_run, refused, repository, run, wait_until, works,
 };
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{self, HostAccess};
+use hugeleaf_testkit::host_lock::{self, HostAccess};
 use hugeleaf_testkit::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -105,7 +105,7 @@ fn can_move(test: &str) -> Option<HostAccess> {
     } else if !Kernel::new().supports_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
     } else {
-        return Some(host::advised());
+        return Some(host_lock::advised());
     };
     not_run(test, why);
     None

@@ -72,7 +72,7 @@ fn has_events(test: &str) -> bool {
 /// need neither still work.
 #[test]
 fn a_user_without_privilege() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const NAME: &str = "a_user_without_privilege";
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
     let level: i64 = paranoid.map_or(-1, |text| text.trim().parse().unwrap());
@@ -138,7 +138,7 @@ fn a_user_without_privilege() {
 /// Without tracefs and the right to mount it, samples remain; locks are omitted with the remedy.
 #[test]
 fn no_tracefs() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const NAME: &str = "no_tracefs";
     let unshare = ["--mount", "true"];
     if !is_root() || !works("unshare", &unshare) || !works("setpriv", &["--version"]) {
@@ -182,7 +182,7 @@ fn no_tracefs() {
 
 #[test]
 fn what_cannot_be_written_is_said_at_once() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     for (file, word) in [("/nowhere/a.trace", "a.trace"), ("/", "/")] {
         let output = Command::new(HUGELEAF)
             // An hour, so a late failure would be noticed.
@@ -210,7 +210,7 @@ fn what_cannot_be_written_is_said_at_once() {
 
 #[test]
 fn wrong_usage() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let run = |arguments: &[&str]| Command::new(HUGELEAF).args(arguments).output().unwrap();
     let captured = tempfile::tempdir().unwrap();
     let folder = captured.path().display().to_string();
@@ -229,7 +229,7 @@ fn wrong_usage() {
 /// Ctrl-C ends the trace, and the collected part is written.
 #[test]
 fn interrupted() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.trace");
     let args = ["trace", "--for", "10m", "--intervals-only", "-o"];
@@ -256,7 +256,7 @@ fn wait_until_it_has_events(pid: u32) {
 /// A target that exits early ends the trace.
 #[test]
 fn a_target_that_exits() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !has_events("a_target_that_exits") {
         return;
     }

@@ -88,7 +88,7 @@ fn as_nobody(command: &mut Command, folder: &Path) {
 
 #[test]
 fn one_screen_and_one_page() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let _alone = alone();
     if !can_collapse("one_screen_and_one_page") {
         return;
@@ -114,7 +114,7 @@ fn one_screen_and_one_page() {
 
 #[test]
 fn json_holds_the_answers_of_all_four() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let _alone = alone();
     let test = "json_holds_the_answers_of_all_four";
     if hugeleaf_testkit::left_to_all(test) || !can_collapse(test) {
@@ -148,7 +148,7 @@ fn json_holds_the_answers_of_all_four() {
 
 #[test]
 fn signals_end_it_and_its_workload() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let _alone = alone();
     if !can_collapse("signals_end_it_and_its_workload") {
         return;
@@ -167,7 +167,7 @@ fn signals_end_it_and_its_workload() {
 
 #[test]
 fn its_workload_does_not_outlive_it() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let _alone = alone();
     if !can_collapse("its_workload_does_not_outlive_it") {
         return;
@@ -180,7 +180,7 @@ fn its_workload_does_not_outlive_it() {
 
 #[test]
 fn too_little_memory_is_refused_with_a_size_that_fits() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_collapse("too_little_memory_is_refused_with_a_size_that_fits") {
         return;
     }
@@ -191,7 +191,7 @@ fn too_little_memory_is_refused_with_a_size_that_fits() {
 
 #[test]
 fn a_captured_host_cannot_be_tried() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().to_str().unwrap();
     refused(&run(&["--root", root, "try"]), 2, &["--root"]);
@@ -199,7 +199,7 @@ fn a_captured_host_cannot_be_tried() {
 
 #[test]
 fn a_page_that_cannot_be_written_is_known_before_the_wait() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_collapse("a_page_that_cannot_be_written_is_known_before_the_wait") {
         return;
     }
@@ -209,7 +209,7 @@ fn a_page_that_cannot_be_written_is_known_before_the_wait() {
 
 #[test]
 fn the_workload_alone_says_who_it_is_for() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let output = run(&["workload", "oltp"]);
     refused(&output, 2, &["hugeleaf try"]);
 }

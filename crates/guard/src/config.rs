@@ -15,10 +15,10 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use crate::limits::any_time;
-pub use crate::limits::{Action, Hours, Keep, PromotionLimits, Prove};
 use crate::rule::{Matcher, Rule};
-use hugeleaf_balancer::{BalanceAction, Target, WrittenTarget};
+use crate::rule_settings::any_time;
+pub use crate::rule_settings::{Action, DailyWindow, KeepCondition, PromotionLimits, TestSettings};
+use hugeleaf_balancer::{BalanceAction, BalanceTarget, TargetToml};
 use hugeleaf_units::Share;
 use hugeleaf_units::deserialize::{checked, some, time};
 
@@ -50,7 +50,7 @@ pub struct Config {
     pub series: usize,
     /// The rules; the first match counts, and the last one matches everything.
     pub rules: Vec<Rule>,
-    pub targets: Vec<Target>,
+    pub targets: Vec<BalanceTarget>,
     /// Names of earlier builds in the files: where, and the new name. They still work.
     pub old_names: Vec<String>,
     /// True to change nothing, whatever rules and plans permit. Set by a flag, never by a file.
@@ -93,16 +93,16 @@ struct ConfigFile {
     #[serde(default, deserialize_with = "some_count")]
     series: Option<u32>,
     #[serde(default)]
-    default: Option<Spanned<Written>>,
+    default: Option<Spanned<WrittenRule>>,
     #[serde(default)]
-    rule: Vec<Spanned<Written>>,
+    rule: Vec<Spanned<WrittenRule>>,
     #[serde(default)]
-    balance: Vec<Spanned<WrittenTarget>>,
+    balance: Vec<Spanned<TargetToml>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct WrittenRule {
     #[serde(default, deserialize_with = "some_pattern")]
     name: Option<String>,
     #[serde(default, deserialize_with = "some_pattern")]
@@ -131,16 +131,16 @@ struct Written {
     #[serde(default, deserialize_with = "some_count")]
     at_once: Option<u32>,
     #[serde(default, deserialize_with = "some_hours")]
-    hours: Option<Vec<Hours>>,
+    hours: Option<Vec<DailyWindow>>,
     #[serde(rename = "override")]
     overrides: Option<bool>,
     #[serde(default, deserialize_with = "some_metric")]
     metric: Option<String>,
-    prove: Option<Prove>,
-    keep: Option<Keep>,
+    prove: Option<TestSettings>,
+    keep: Option<KeepCondition>,
 }
 
-impl Written {
+impl WrittenRule {
     fn matcher(&self) -> Matcher {
         Matcher {
             name: self.name.clone(),
@@ -151,7 +151,7 @@ impl Written {
         }
     }
 
-    fn resolve(self, label: String, default: &Written) -> Rule {
+    fn resolve(self, label: String, default: &WrittenRule) -> Rule {
         let matcher = self.matcher();
         let limits = PromotionLimits::default();
         // A named program is known to the user, so it need be neither old nor busy.
@@ -187,7 +187,7 @@ impl Written {
             overrides: self.overrides.or(default.overrides).unwrap_or(false),
             prove: match (self.prove.or(default.prove), &metric) {
                 // A metric without settings enables tests.
-                (None, Some(_)) => Some(Prove::default()),
+                (None, Some(_)) => Some(TestSettings::default()),
                 (prove, _) => prove,
             },
             metric,
@@ -213,7 +213,7 @@ impl Default for Config {
             is_dry: false,
             targets: Vec::new(),
             old_names: Vec::new(),
-            rules: vec![Written::default().resolve("default".into(), &Written::default())],
+            rules: vec![WrittenRule::default().resolve("default".into(), &WrittenRule::default())],
         }
     }
 }
@@ -228,8 +228,8 @@ impl Config {
     /// guard and earlier defaults. Its rules precede those of earlier files, so that a drop-in can refine them.
     pub fn parse(texts: &[(PathBuf, String)]) -> Result<Config, ConfigError> {
         let mut config = Config::default();
-        let mut default = Written::default();
-        let mut rules: Vec<(String, Written)> = Vec::new();
+        let mut default = WrittenRule::default();
+        let mut rules: Vec<(String, WrittenRule)> = Vec::new();
         for (path, text) in texts {
             let error = |span: Option<Range<usize>>, what: String| ConfigError {
                 path: path.clone(),
@@ -274,7 +274,7 @@ impl Config {
         }
         config.rules = (rules.into_iter())
             .map(|(label, written)| written.resolve(label, &default))
-            .chain([Written::default().resolve("default".into(), &default)])
+            .chain([WrittenRule::default().resolve("default".into(), &default)])
             .collect();
         Ok(config)
     }
@@ -325,7 +325,7 @@ fn old_names(path: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-fn check(written: &Written) -> Result<(), String> {
+fn check(written: &WrittenRule) -> Result<(), String> {
     if written.overrides == Some(true) && written.matcher().is_empty() {
         return Err("override = true needs a pattern: add name, unit, cgroup, user or pod".into());
     }
@@ -336,7 +336,7 @@ fn check(written: &Written) -> Result<(), String> {
 }
 
 /// Returns a rule's label for decisions: its position and its patterns.
-fn label(path: &Path, n: usize, written: &Written) -> String {
+fn label(path: &Path, n: usize, written: &WrittenRule) -> String {
     let file = path
         .file_name()
         .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
@@ -438,7 +438,7 @@ fn some_metric<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::
 }
 
 /// Parses one part of the day or a list of them.
-fn some_hours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Hours>>, D::Error> {
+fn some_hours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<DailyWindow>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum OneOrMore {
@@ -449,7 +449,7 @@ fn some_hours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Hours>>, 
         OneOrMore::One(text) => vec![text],
         OneOrMore::More(texts) => texts,
     };
-    let hours: Result<Vec<Hours>, String> = texts.iter().map(|text| text.parse()).collect();
+    let hours: Result<Vec<DailyWindow>, String> = texts.iter().map(|text| text.parse()).collect();
     hours.map(Some).map_err(D::Error::custom)
 }
 

@@ -16,27 +16,27 @@ use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
 
-use crate::balancing::Balancing;
+use crate::balancer_supervisor::BalancerSupervisor;
 use crate::config::{Config, ConfigError};
-use crate::fault::fault;
-use crate::files::{Files, group_id};
+use crate::config_files::{ConfigFiles, group_id};
 use crate::instance_lock::lock_instance;
 use crate::log::{Log, LogEntry};
 use crate::observation::{Now, Observation, ObservedTree};
 use crate::observer::Observer;
+use crate::panic_failure::fault;
 use crate::policy::{Decision, JobOutcome, Promoted, decide, learn, pressure, proof_in_words};
 use crate::pool_watch::PoolWatch;
 use crate::pools::{self, PoolFinding, PoolInputs, Resize};
-use crate::run_job::{Tools, work};
+use crate::run_job::{JobContext, work};
 use crate::scan_interval::ScanInterval;
 use crate::serve::{HttpRequest, Listener, Response, processor_without_answers, serve};
-use crate::state::{GuardState, JobKind, Proof, Remembered};
+use crate::state::{GuardState, JobKind, Proof, RememberedVerdict};
 use crate::state_store::StateFile;
-use crate::status::{self, Cost, GuardStatus, MoveStatus, SCHEMA};
+use crate::status::{self, GuardCost, GuardStatus, JobProgress, SCHEMA};
 use crate::textfile::Textfile;
 use hugeleaf_balancer::LogEvent;
-use hugeleaf_host::ProgramId;
-use hugeleaf_units::panic::{FAULT, caught};
+use hugeleaf_host::ForkTreeId;
+use hugeleaf_units::panic_containment::{FAULT, caught};
 
 /// Minimum time between writes of the state, except after a decision.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(60);
 const AS_ROOT: &str = "run as root, or: hugeleaf guard --once --dry-run";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct GuardPaths {
     /// Folder of the lock and the socket, unique on a host: `/run/hugeleaf`.
     pub run: PathBuf,
     /// Folder of the state: `/var/lib/hugeleaf`.
@@ -54,9 +54,9 @@ pub struct Places {
     pub log: PathBuf,
 }
 
-impl Default for Places {
+impl Default for GuardPaths {
     /// Returns systemd's folders (systemd.exec(5), `RuntimeDirectory=` and similar), or the defaults.
-    fn default() -> Places {
+    fn default() -> GuardPaths {
         let place = |variable: &str, usual: &str| {
             // systemd separates several folders by colons; our unit has one.
             let said = std::env::var(variable)
@@ -65,7 +65,7 @@ impl Default for Places {
             said.and_then(|said| said.split(':').next().map(PathBuf::from))
                 .unwrap_or_else(|| usual.into())
         };
-        Places {
+        GuardPaths {
             run: place("RUNTIME_DIRECTORY", "/run/hugeleaf"),
             state: place("STATE_DIRECTORY", "/var/lib/hugeleaf"),
             log: place("LOGS_DIRECTORY", "/var/log/hugeleaf"),
@@ -73,7 +73,7 @@ impl Default for Places {
     }
 }
 
-impl Places {
+impl GuardPaths {
     pub fn socket(&self) -> PathBuf {
         self.run.join("guard.sock")
     }
@@ -101,7 +101,7 @@ pub enum ControlCommand {
 }
 
 /// Renders the status, which the guard itself does not do.
-pub trait Views: Send + Sync {
+pub trait StatusRenderer: Send + Sync {
     /// Returns the answer to a path that is not the guard's own; `None` if there is no such page.
     fn page(&self, path: &str, status: &GuardStatus) -> Option<(&'static str, Vec<u8>)>;
 
@@ -112,21 +112,21 @@ pub trait Views: Send + Sync {
 enum DaemonEvent {
     Order(ControlCommand),
     /// A promotion is about to begin. Its thread continues once the sender is dropped.
-    Intends(Box<Intention>, Sender<()>),
-    Done(Box<Decision>, JobOutcome, Spent),
+    Intends(Box<PendingPromotion>, Sender<()>),
+    Done(Box<Decision>, JobOutcome, JobCost),
     Said(LogEvent),
     /// A check of pools is complete: its findings, and the processor time used.
     Checked(Result<Vec<PoolFinding>, String>, Duration),
 }
 
-struct Intention {
+struct PendingPromotion {
     decision: Decision,
     memory: Vec<ProcessRanges>,
     one_way: Option<BytesByReason>,
 }
 
 /// The duration of a job, and the stalls that it caused.
-struct Spent {
+struct JobCost {
     time: Duration,
     stalls: Stalls,
 }
@@ -144,23 +144,23 @@ pub struct Guard<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
     host: &'a Host,
-    files: Files,
-    places: Places,
+    files: ConfigFiles,
+    places: GuardPaths,
     config: Config,
     state: GuardState,
     state_file: StateFile,
     log: Log,
     observer: Observer<'a>,
     pools: PoolWatch<'a>,
-    balancing: Balancing,
+    balancing: BalancerSupervisor,
     checked: Option<String>,
     pace: ScanInterval,
     shared: Arc<SharedStatus>,
-    serving: BTreeMap<&'static str, Serving>,
+    serving: BTreeMap<&'static str, ServedListener>,
     tried: BTreeMap<&'static str, Instant>,
     events: (Sender<DaemonEvent>, Receiver<DaemonEvent>),
-    jobs: BTreeMap<ProgramId, Arc<RunningJob>>,
-    seen: BTreeMap<ProgramId, ObservedTree>,
+    jobs: BTreeMap<ForkTreeId, Arc<RunningJob>>,
+    seen: BTreeMap<ForkTreeId, ObservedTree>,
     observation: Observation,
     problems: BTreeMap<&'static str, String>,
     started: Timestamp,
@@ -174,18 +174,18 @@ pub struct Guard<'a> {
 #[derive(Default)]
 struct RunningJob {
     stop: AtomicBool,
-    progress: Mutex<Option<MoveStatus>>,
+    progress: Mutex<Option<JobProgress>>,
 }
 
 impl RunningJob {
-    fn progress(&self) -> MutexGuard<'_, Option<MoveStatus>> {
+    fn progress(&self) -> MutexGuard<'_, Option<JobProgress>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 type SharedStatus = RwLock<Arc<GuardStatus>>;
 
-struct Serving {
+struct ServedListener {
     at: String,
     stop: Arc<AtomicBool>,
 }
@@ -204,8 +204,8 @@ impl<'a> Guard<'a> {
         root: &'a Root,
         kernel: &'a Kernel,
         host: &'a Host,
-        files: Files,
-        places: Places,
+        files: ConfigFiles,
+        places: GuardPaths,
     ) -> Result<Guard<'a>, GuardError> {
         let config = files.read()?;
         for folder in [&places.run, &places.state] {
@@ -232,7 +232,7 @@ impl<'a> Guard<'a> {
             log: Log::new(log, config.log_bytes),
             observer: Observer::new(root, kernel, host),
             pools: PoolWatch::new(root, kernel),
-            balancing: Balancing::default(),
+            balancing: BalancerSupervisor::default(),
             checked: None,
             files,
             places,
@@ -261,7 +261,7 @@ impl<'a> Guard<'a> {
         ControlSender(self.events.0.clone())
     }
 
-    pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
+    pub fn run(mut self, views: &dyn StatusRenderer) -> Result<(), GuardError> {
         self.log_event("started", self.rules_in_words());
         std::thread::scope(|scope| {
             // After a fault the process exits, and its service manager restarts it.
@@ -283,7 +283,7 @@ impl<'a> Guard<'a> {
     fn work<'s, 'v: 's>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
-        views: &'v dyn Views,
+        views: &'v dyn StatusRenderer,
     ) -> Result<(), GuardError>
     where
         'a: 's,
@@ -303,7 +303,7 @@ impl<'a> Guard<'a> {
     fn keep_serving<'s, 'v: 's>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
-        views: &'v dyn Views,
+        views: &'v dyn StatusRenderer,
     ) {
         let page = self.config.listen.map(|address| address.to_string());
         let socket = Some(self.places.socket().display().to_string());
@@ -334,7 +334,7 @@ impl<'a> Guard<'a> {
                     scope.spawn(move || {
                         serve(&listener, &flag, &|r| answer(r, &shared, &orders, views));
                     });
-                    self.serving.insert(what, Serving { at, stop });
+                    self.serving.insert(what, ServedListener { at, stop });
                     self.problem(what, None);
                 }
                 Err(why) => {
@@ -382,7 +382,7 @@ impl<'a> Guard<'a> {
     fn step<'s>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
-        views: &dyn Views,
+        views: &dyn StatusRenderer,
     ) -> Result<bool, GuardError>
     where
         'a: 's,
@@ -514,7 +514,7 @@ impl<'a> Guard<'a> {
     fn wait_for_next<'s>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
-        views: &dyn Views,
+        views: &dyn StatusRenderer,
     ) -> Result<bool, GuardError>
     where
         'a: 's,
@@ -554,7 +554,7 @@ impl<'a> Guard<'a> {
 
     /// Records memory about to be promoted in the state. Memory that cannot be demoted is also reported in the log
     /// and the status.
-    fn intends(&mut self, intention: Intention, views: &dyn Views) {
+    fn intends(&mut self, intention: PendingPromotion, views: &dyn StatusRenderer) {
         let decision = &intention.decision;
         if let Some(part) = intention.one_way {
             let text = part.one_way_in_words();
@@ -587,7 +587,7 @@ impl<'a> Guard<'a> {
         scope.spawn(move || {
             let intend = |seen: &Progress<'_>| {
                 let (written, wait) = channel();
-                let intention = Box::new(Intention {
+                let intention = Box::new(PendingPromotion {
                     decision: decision.clone(),
                     memory: seen.planned.to_vec(),
                     one_way: seen.one_way,
@@ -596,7 +596,7 @@ impl<'a> Guard<'a> {
                 // Ends when the sender is dropped, after the state was written to its file.
                 let _ = wait.recv();
             };
-            let tools = Tools {
+            let tools = JobContext {
                 kernel,
                 root,
                 host,
@@ -611,7 +611,7 @@ impl<'a> Guard<'a> {
             let began = Instant::now();
             let mut stalls = Stalls::default();
             let came = JobOutcome::from_job(|| work(tools, &decision, &mut stalls));
-            let spent = Spent {
+            let spent = JobCost {
                 time: began.elapsed(),
                 stalls,
             };
@@ -624,8 +624,8 @@ impl<'a> Guard<'a> {
         scope: &'s std::thread::Scope<'s, '_>,
         decision: &Decision,
         came: &JobOutcome,
-        spent: &Spent,
-        views: &dyn Views,
+        spent: &JobCost,
+        views: &dyn StatusRenderer,
     ) -> Result<(), GuardError>
     where
         'a: 's,
@@ -643,7 +643,7 @@ impl<'a> Guard<'a> {
         &mut self,
         decision: &Decision,
         came: &JobOutcome,
-        spent: &Spent,
+        spent: &JobCost,
         now: Now,
     ) -> Option<Decision> {
         self.jobs.remove(&decision.id);
@@ -849,7 +849,7 @@ impl<'a> Guard<'a> {
         self.problem("state", saved.err());
     }
 
-    fn publish(&mut self, views: &dyn Views) {
+    fn publish(&mut self, views: &dyn StatusRenderer) {
         if let Some(problem) = self.log.problem() {
             self.problems.insert("log", problem.to_owned());
         } else if self.places.log.is_dir() {
@@ -885,7 +885,7 @@ impl<'a> Guard<'a> {
             rules: self.config.rules.len() - 1,
             paused_since: self.state.paused_since.map(wall_text),
             problems: self.problems.values().cloned().collect(),
-            cost: Cost {
+            cost: GuardCost {
                 scan_seconds: self.pace.cost().as_secs_f64(),
                 wait_seconds: self.wait.as_secs_f64(),
                 scans: self.scans,
@@ -900,7 +900,7 @@ impl<'a> Guard<'a> {
             seen: self.observation.programs.len(),
             counts: self.state.counts,
             remembered: (self.state.remembered.iter())
-                .map(Remembered::shown)
+                .map(RememberedVerdict::shown)
                 .collect(),
             series: self.config.series,
             balance: self.balancing.statuses(),
@@ -975,7 +975,7 @@ fn watchdog() -> Option<Duration> {
 }
 
 fn own_resident(root: &Root) -> Bytes {
-    let parse = hugeleaf_host::process::stat::parse_status;
+    let parse = hugeleaf_host::process::proc_parsers::parse_status;
     match root.parse("proc/self/status", parse) {
         Fact::Known(status) => status.resident.unwrap_or_default(),
         _ => Bytes::ZERO,
@@ -991,7 +991,7 @@ fn make(folder: &Path) -> Result<(), Failure> {
     made.map_err(|error| Failure::new(format!("{}: {error}", folder.display()), AS_ROOT))
 }
 
-fn take_lock(places: &Places) -> Result<HostLock, Failure> {
+fn take_lock(places: &GuardPaths) -> Result<HostLock, Failure> {
     let lock = lock_instance(&places.run.join("guard.lock"), "guard");
     lock.map_err(|error| match error.is_held {
         true => Failure::new(error.what, "hugeleaf guard status"),
@@ -1003,7 +1003,7 @@ fn answer(
     request: HttpRequest<'_>,
     shared: &SharedStatus,
     orders: &ControlSender,
-    views: &dyn Views,
+    views: &dyn StatusRenderer,
 ) -> Response {
     let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
     if request.method == "POST" {

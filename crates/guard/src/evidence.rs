@@ -1,7 +1,7 @@
 //! Judges a program by all tests of its life. Pure; the lab simulates decades with it.
 //!
 //! A weekly test with an error rate of 1 in 40 probably errs within a year. So all tests of a program share one error
-//! budget, `BUDGET`, for as long as its name is remembered. Test number k may err with `BUDGET / (k (k + 1))`. These
+//! budget, `BUDGET`, for as long as its name is remembered. TestProgress number k may err with `BUDGET / (k (k + 1))`. These
 //! shares sum up to the budget for any number of tests. This is alpha spending (Lan and DeMets 1983) with the union
 //! bound for its boundary (Darling and Robbins 1967). It needs no model of the dependence between evaluations. So each
 //! evaluation is the signed-rank interval of `prove` at its share.
@@ -12,13 +12,13 @@
 use std::time::Duration;
 
 use hugeleaf_proof::Verdict;
-use hugeleaf_proof::effective_sample::{self, PairLogs};
-use hugeleaf_proof::stats::{self, Better, LogInterval, StatisticalTest};
+use hugeleaf_proof::effective_sample::{self, PairLogRatios};
+use hugeleaf_proof::long_holds::{self, HoldResult};
+use hugeleaf_proof::stats::{self, Better, LogRatioInterval, StatisticalTest};
 use hugeleaf_proof::stopping_rule::StoppingRule;
-use hugeleaf_proof::sustained::{self, Holds};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::Keep;
+use crate::rule_settings::KeepCondition;
 
 /// Probability that any test of a program's life errs to one side: it reports `slower` falsely, or `same` although
 /// memory gains more than `EQUAL`.
@@ -45,7 +45,7 @@ pub struct Evidence {
 
 /// Verdict of the tests so far, with its interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Proven {
+pub struct TestVerdict {
     pub verdict: Verdict,
     /// The ratio, and its interval at the confidence of this verdict ([`Evidence`]).
     pub ratio: f64,
@@ -57,10 +57,10 @@ pub struct Proven {
     pub at: i64,
 }
 
-impl Proven {
+impl TestVerdict {
     /// Returns the interval of log ratios, with which holds of both arms are compared.
-    pub fn interval(&self) -> LogInterval {
-        LogInterval {
+    pub fn interval(&self) -> LogRatioInterval {
+        LogRatioInterval {
             center: self.ratio.ln(),
             low: self.low.ln(),
             high: self.high.ln(),
@@ -70,8 +70,8 @@ impl Proven {
 
     /// Applies holds to a verdict that would demote. Returns false if they contradict the pairs; the verdict is then
     /// `unclear`, and the memory stays.
-    pub fn confirm(&mut self, holds: &Holds) -> bool {
-        let judged = sustained::verdict(self.verdict, &self.interval(), Some(holds));
+    pub fn confirm(&mut self, holds: &HoldResult) -> bool {
+        let judged = long_holds::verdict(self.verdict, &self.interval(), Some(holds));
         let stands = holds.settled || (judged == self.verdict && judged != Verdict::Unclear);
         self.verdict = judged;
         stands
@@ -90,7 +90,7 @@ impl Proven {
 
 /// A test with all of its pairs.
 #[derive(Debug, Clone, Copy)]
-pub struct Tested<'a> {
+pub struct CompletedTest<'a> {
     pub logs: &'a [f64],
     pub better: Better,
     pub metric: &'a str,
@@ -100,13 +100,13 @@ pub struct Tested<'a> {
 
 impl Evidence {
     /// Adds a test. Returns the current verdict, and true if the memory must be demoted unless holds contradict
-    /// ([`Proven::confirm`]). A verdict stands until another is certain: `unclear` overrides none.
+    /// ([`TestVerdict::confirm`]). A verdict stands until another is certain: `unclear` overrides none.
     pub fn add(
         &mut self,
-        test: &Tested<'_>,
-        before: Option<&Proven>,
-        keep: Keep,
-    ) -> Option<(Proven, bool)> {
+        test: &CompletedTest<'_>,
+        before: Option<&TestVerdict>,
+        keep: KeepCondition,
+    ) -> Option<(TestVerdict, bool)> {
         // Six digits exceed a pair's precision, and the state file is written often.
         self.logs
             .extend(test.logs.iter().map(|log| (log * 1e6).round() / 1e6));
@@ -119,11 +119,11 @@ impl Evidence {
         let (verdict, interval) = self.interim_verdict(test)?;
         let stands = before.filter(|p| p.verdict != Verdict::Unclear);
         let proven = match (verdict, stands) {
-            (Verdict::Unclear, Some(stands)) => Proven {
+            (Verdict::Unclear, Some(stands)) => TestVerdict {
                 at: test.at,
                 ..stands.clone()
             },
-            _ => Proven {
+            _ => TestVerdict {
                 verdict,
                 ratio: interval.center.exp(),
                 low: interval.low.exp(),
@@ -134,15 +134,15 @@ impl Evidence {
             },
         };
         let reverts = match (keep, proven.verdict) {
-            (_, Verdict::Slower) | (Keep::IfFaster, Verdict::Same) => true,
-            (Keep::IfFaster, Verdict::Unclear) => self.logs.len() >= MOST_PAIRS,
+            (_, Verdict::Slower) | (KeepCondition::IfFaster, Verdict::Same) => true,
+            (KeepCondition::IfFaster, Verdict::Unclear) => self.logs.len() >= MOST_PAIRS,
             _ => false,
         };
         Some((proven, reverts))
     }
 
     /// Returns the verdict of the latest tests if they have one, otherwise that of all.
-    fn interim_verdict(&self, test: &Tested<'_>) -> Option<(Verdict, LogInterval)> {
+    fn interim_verdict(&self, test: &CompletedTest<'_>) -> Option<(Verdict, LogRatioInterval)> {
         let number = f64::from(self.tests);
         let share = BUDGET / (number * (number + 1.0));
         let latest = self.logs.len().saturating_sub(RECENT * test.logs.len());
@@ -171,8 +171,11 @@ impl Evidence {
 }
 
 /// Returns the verdict of pairs at this error probability per side; `None` if there are too few for any interval.
-fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogInterval)> {
-    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::from_whole(*log)).collect();
+fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogRatioInterval)> {
+    let pairs: Vec<PairLogRatios> = logs
+        .iter()
+        .map(|log| PairLogRatios::from_whole(*log))
+        .collect();
     let weigh = |confidence: f64| {
         let rule = StoppingRule {
             confidence,
@@ -193,7 +196,7 @@ mod tests {
     use super::*;
     use fastrand::Rng;
     use hugeleaf_proof::Arm;
-    use hugeleaf_proof::sustained::Round;
+    use hugeleaf_proof::long_holds::HoldRound;
     use proptest::prelude::*;
 
     /// Returns a sample of the standard normal distribution (Box and Muller).
@@ -204,7 +207,7 @@ mod tests {
 
     struct Life {
         evidence: Evidence,
-        proven: Option<Proven>,
+        proven: Option<TestVerdict>,
         rng: Rng,
     }
 
@@ -218,11 +221,11 @@ mod tests {
         }
 
         /// Runs one test of twelve pairs with 5 % noise.
-        fn test(&mut self, ratio: f64, keep: Keep) -> bool {
+        fn test(&mut self, ratio: f64, keep: KeepCondition) -> bool {
             let logs: Vec<f64> = (0..12)
                 .map(|_| ratio.ln() + 0.05 * normal(&mut self.rng))
                 .collect();
-            let test = Tested {
+            let test = CompletedTest {
                 logs: &logs,
                 better: Better::Higher,
                 metric: "cmd:x",
@@ -237,12 +240,12 @@ mod tests {
         }
 
         /// Returns the number of the test that causes a demotion, from 1.
-        fn reverted(&mut self, ratio: f64, tests: usize, keep: Keep) -> Option<usize> {
+        fn reverted(&mut self, ratio: f64, tests: usize, keep: KeepCondition) -> Option<usize> {
             (1..=tests).find(|_| self.test(ratio, keep))
         }
     }
 
-    const KEEPS: [Keep; 2] = [Keep::IfFaster, Keep::UnlessSlower];
+    const KEEPS: [KeepCondition; 2] = [KeepCondition::IfFaster, KeepCondition::UnlessSlower];
 
     #[test]
     fn half_a_year_of_tests_decides_right() {
@@ -258,7 +261,10 @@ mod tests {
             all.count()
         };
         assert_eq!(
-            (reverts(Keep::IfFaster), reverts(Keep::UnlessSlower)),
+            (
+                reverts(KeepCondition::IfFaster),
+                reverts(KeepCondition::UnlessSlower)
+            ),
             (4, 0)
         );
     }
@@ -275,21 +281,23 @@ mod tests {
     #[test]
     fn unclear_overturns_nothing() {
         let mut life = Life::new(5);
-        assert_eq!(life.reverted(1.08, 10, Keep::IfFaster), None);
+        assert_eq!(life.reverted(1.08, 10, KeepCondition::IfFaster), None);
         let faster = life.proven.clone().unwrap();
         assert_eq!(faster.verdict, Verdict::Faster);
         // A metric that has become too noisy for any verdict.
         life.evidence.logs.clear();
         for n in 0..80 {
             let logs = [f64::from(n % 3) - 1.0, 0.9, -0.9, 0.5, -0.5, 0.1, -0.1, 0.7];
-            let test = Tested {
+            let test = CompletedTest {
                 logs: &logs,
                 better: Better::Higher,
                 metric: "cmd:x",
                 at: i64::from(n),
             };
             let before = life.proven.clone();
-            let added = life.evidence.add(&test, before.as_ref(), Keep::IfFaster);
+            let added = life
+                .evidence
+                .add(&test, before.as_ref(), KeepCondition::IfFaster);
             let (proven, reverts) = added.unwrap();
             assert!(
                 !reverts && proven.verdict == Verdict::Faster,
@@ -303,17 +311,17 @@ mod tests {
         life.evidence.logs = (0..i32::try_from(MOST_PAIRS).unwrap())
             .map(|n| f64::from(n % 7) - 3.0)
             .collect();
-        let unsure = life.reverted(1.0, 1, Keep::UnlessSlower);
+        let unsure = life.reverted(1.0, 1, KeepCondition::UnlessSlower);
         assert_eq!(unsure, None);
         life.proven = None;
-        assert_eq!(life.reverted(1.0, 1, Keep::IfFaster), Some(1));
+        assert_eq!(life.reverted(1.0, 1, KeepCondition::IfFaster), Some(1));
     }
 
     #[test]
     fn a_hold_confirms_a_verdict_or_makes_it_unclear() {
-        let holds = |ratio: f64, settled| Holds {
+        let holds = |ratio: f64, settled| HoldResult {
             seconds: 40.0,
-            rounds: vec![Round {
+            rounds: vec![HoldRound {
                 base: 1.0,
                 large: ratio,
                 ratio,
@@ -321,8 +329,8 @@ mod tests {
             }],
             settled,
         };
-        let confirm = |verdict, holds: Holds| {
-            let mut proven = Proven {
+        let confirm = |verdict, holds: HoldResult| {
+            let mut proven = TestVerdict {
                 verdict,
                 ratio: 0.9,
                 low: 0.88,
@@ -367,8 +375,8 @@ mod tests {
             let mut evidence = Evidence { tests: before, ..Evidence::default() };
             let mut known = None;
             for logs in &tests {
-                let test = Tested { logs, better: Better::Lower, metric: "cpi", at: 1 };
-                let (proven, _) = evidence.add(&test, known.as_ref(), Keep::UnlessSlower).unwrap();
+                let test = CompletedTest { logs, better: Better::Lower, metric: "cpi", at: 1 };
+                let (proven, _) = evidence.add(&test, known.as_ref(), KeepCondition::UnlessSlower).unwrap();
                 prop_assert!([proven.ratio, proven.low, proven.high].iter().all(|v| v.is_finite()));
                 prop_assert!(evidence.logs.len() <= MOST_PAIRS);
                 known = Some(proven);

@@ -7,13 +7,13 @@ use hugeleaf_sys::{Errno, HostLock, lock_host};
 /// Another process has the lock, the lock cannot be taken, or the last instance ended by a fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
-pub struct NoLock {
+pub struct InstanceLockError {
     pub what: String,
     pub is_held: bool,
 }
 
 /// Takes the host-wide lock of `whom`, and writes this process's id into it.
-pub(crate) fn lock_instance(path: &Path, whom: &str) -> Result<HostLock, NoLock> {
+pub(crate) fn lock_instance(path: &Path, whom: &str) -> Result<HostLock, InstanceLockError> {
     lock_host(path, false)
         .inspect(|lock| {
             let _ = lock.write_holder(&std::process::id().to_string());
@@ -26,6 +26,6 @@ pub(crate) fn lock_instance(path: &Path, whom: &str) -> Result<HostLock, NoLock>
                 true => format!("another {whom} runs on this host (process {holder})"),
                 false => error.to_string(),
             };
-            NoLock { what, is_held }
+            InstanceLockError { what, is_held }
         })
 }

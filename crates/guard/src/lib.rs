@@ -7,7 +7,7 @@
 //! `config` and `rule` read and match rules. `state` is the guard's memory, and `tree_state` gives each process tree its state and
 //! reason. `observer` scans through `host::watch` (one small file per process, more if the policy asks). `run_job` acts through
 //! `mover` and measures through `proof`. `serve` is a small HTTP server with bounds on everything, `daemon` the loop. Pages
-//! and metrics are drawn by `hugeleaf-report`, which the daemon gets as `Views`. A fault ends the part that has it (`hugeleaf_units::panic`):
+//! and metrics are drawn by `hugeleaf-report`, which the daemon gets as `StatusRenderer`. A fault ends the part that has it (`hugeleaf_units::panic`):
 //! the loop's ends the process, others start anew.
 //!
 //! This crate must not render. The daemon's knowledge is a value ([`status`]), which the command line passes to
@@ -17,24 +17,24 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
-mod allowance;
-mod balancing;
+mod balancer_supervisor;
 pub mod client;
 mod config;
+mod config_files;
+mod cpu_token_bucket;
 mod daemon;
 pub mod evidence;
-mod fault;
-mod files;
 mod instance_lock;
-mod limits;
 mod log;
 mod observation;
 mod observer;
 pub mod one_shot;
+mod panic_failure;
 mod policy;
 mod pool_watch;
 mod pools;
 mod rule;
+mod rule_settings;
 mod run_job;
 mod scan_interval;
 pub mod serve;
@@ -46,15 +46,15 @@ mod tests;
 mod textfile;
 mod tree_state;
 
-pub use allowance::Allowance;
-pub use balancing::balance_lock;
-pub use config::{Action, Config, ConfigError, Keep};
-pub use daemon::{ControlCommand, ControlSender, Guard, GuardError, Places, Views};
-pub use evidence::{Evidence, Proven};
-pub use files::Files;
-pub use instance_lock::NoLock;
+pub use balancer_supervisor::balance_lock;
+pub use config::{Action, Config, ConfigError, KeepCondition};
+pub use config_files::ConfigFiles;
+pub use cpu_token_bucket::CpuTokenBucket;
+pub use daemon::{ControlCommand, ControlSender, Guard, GuardError, GuardPaths, StatusRenderer};
+pub use evidence::{Evidence, TestVerdict};
+pub use instance_lock::InstanceLockError;
 pub use log::LogEntry;
 pub use pools::PoolFinding;
-pub use state::{CoverageAt, GuardState, PromotionCounts, Proof, Remembered};
+pub use state::{CoverageAt, GuardCounters, GuardState, Proof, RememberedVerdict};
 pub use status::GuardStatus;
 pub use tree_state::{TreeState, TreeStatus};

@@ -44,23 +44,23 @@ pub struct Log {
     pub most: Bytes,
     length: u64,
     entries: VecDeque<LogEntry>,
-    system: System,
+    system: SystemLog,
     problem: Option<String>,
     lost: u64,
 }
 
 #[derive(Debug)]
-enum System {
+enum SystemLog {
     /// Lines on stderr with a level, as journald reads them from a service (sd-daemon(3)).
     Journal,
     Syslog(UnixDatagram),
     Nobody,
 }
 
-impl System {
-    fn find() -> System {
+impl SystemLog {
+    fn find() -> SystemLog {
         if std::env::var_os("JOURNAL_STREAM").is_some() {
-            return System::Journal;
+            return SystemLog::Journal;
         }
         let connect = || -> std::io::Result<UnixDatagram> {
             let socket = UnixDatagram::unbound()?;
@@ -69,7 +69,7 @@ impl System {
             socket.connect(SYSLOG)?;
             Ok(socket)
         };
-        connect().map_or(System::Nobody, System::Syslog)
+        connect().map_or(SystemLog::Nobody, SystemLog::Syslog)
     }
 
     /// Writes a line without terminal control characters.
@@ -77,10 +77,10 @@ impl System {
     fn say(&self, text: &str, is_problem: bool) {
         let level = if is_problem { 4 } else { 6 };
         match self {
-            System::Journal => {
+            SystemLog::Journal => {
                 let _ = writeln!(std::io::stderr(), "<{level}>{text}");
             }
-            System::Syslog(socket) => {
+            SystemLog::Syslog(socket) => {
                 // Facility 3 is for daemons (RFC 3164).
                 let line = format!(
                     "<{}>hugeleaf-guard[{}]: {text}",
@@ -89,7 +89,7 @@ impl System {
                 );
                 let _ = socket.send(line.as_bytes());
             }
-            System::Nobody => {}
+            SystemLog::Nobody => {}
         }
     }
 }
@@ -103,7 +103,7 @@ impl Log {
             most,
             length,
             entries: VecDeque::new(),
-            system: System::find(),
+            system: SystemLog::find(),
             problem: None,
             lost: 0,
         }

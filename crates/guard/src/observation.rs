@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_host::ProgramId;
+use hugeleaf_host::ForkTreeId;
 use hugeleaf_mover::ProcessRanges;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// A running process tree: a process and all processes forked from it without an execve, which share its memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedTree {
-    pub id: ProgramId,
+    pub id: ForkTreeId,
     pub pids: Vec<Pid>,
     /// Command name (`comm`) of the first process.
     pub name: String,
@@ -29,11 +29,11 @@ pub struct ObservedTree {
     /// Upper bound of the resident memory: the sum over processes, in which shared memory counts several times.
     pub resident: Bytes,
     /// Result of a detailed scan, if one was made.
-    pub closer: Option<Detail>,
+    pub closer: Option<TreeDetail>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Detail {
+pub struct TreeDetail {
     /// Memory on pages smaller than a huge page; memory shared by its processes counts once.
     pub small: Bytes,
     pub large: Bytes,
@@ -53,7 +53,7 @@ pub struct Detail {
     pub unreadable: Option<String>,
 }
 
-impl Detail {
+impl TreeDetail {
     pub fn held(&self) -> Bytes {
         self.small + self.large
     }

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use hugeleaf_host::demand::read_user;
 use hugeleaf_host::process::maps::read_maps;
-use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events, read_vmstat};
+use hugeleaf_host::process_scanner::{
+    ForkTree, ProcessScanner, TreeMemory, since_boot, walk_pages,
+};
+use hugeleaf_host::system::counters::{
+    PressureResource, read_stalled, read_thp_events, read_vmstat,
+};
 use hugeleaf_host::system::{available, meminfo, read_pools};
-use hugeleaf_host::watch::{ForkTree, ProcessScanner, TreeMemory, since_boot, walk_pages};
 use hugeleaf_host::{Fact, Host, Pool, ProcessError, ReadError, Root};
 use hugeleaf_mover::pressure::floor_of;
 use hugeleaf_mover::{ProcessIdentity, ProcessRanges};
@@ -17,11 +21,13 @@ use hugeleaf_units::{Bytes, Pages, Range};
 use jiff::Zoned;
 
 use crate::config::{Action, Config};
-use crate::observation::{Detail, FileId, HostSnapshot, Now, Observation, ObservedTree, pod_of};
+use crate::observation::{
+    FileId, HostSnapshot, Now, Observation, ObservedTree, TreeDetail, pod_of,
+};
 use crate::policy::needs_detail;
 use crate::state::GuardState;
 use crate::status::{HostStatus, PoolStatus};
-use hugeleaf_host::ProgramId;
+use hugeleaf_host::ForkTreeId;
 
 pub struct Observer<'a> {
     root: &'a Root,
@@ -30,7 +36,7 @@ pub struct Observer<'a> {
     watch: ProcessScanner,
     users: BTreeMap<u32, Option<String>>,
     before: Option<PressureCounters>,
-    shares: Shares,
+    shares: PressureShares,
     counts: bool,
     unable: Option<String>,
 }
@@ -47,7 +53,7 @@ struct PressureCounters {
 
 /// Rates between two readings of [`PressureCounters`]; `None` before the second.
 #[derive(Debug, Clone, Copy, Default)]
-struct Shares {
+struct PressureShares {
     /// Share of time in which some task stalled for memory.
     memory: Option<f64>,
     /// Share of time in which some task waited for a processor.
@@ -55,10 +61,10 @@ struct Shares {
     scanned: Option<u64>,
 }
 
-impl Shares {
-    fn between(before: Option<&PressureCounters>, now: &PressureCounters) -> Shares {
+impl PressureShares {
+    fn between(before: Option<&PressureCounters>, now: &PressureCounters) -> PressureShares {
         let Some(before) = before else {
-            return Shares::default();
+            return PressureShares::default();
         };
         let span = now.at.saturating_sub(before.at).as_secs_f64();
         let part = |was: Option<Duration>, is: Option<Duration>| {
@@ -66,7 +72,7 @@ impl Shares {
             Some((is.saturating_sub(was).as_secs_f64() / span).min(1.0))
         };
         let scanned = now.scanned.zip(before.scanned);
-        Shares {
+        PressureShares {
             memory: part(before.memory, now.memory),
             processors: part(before.processors, now.processors),
             scanned: scanned.map(|(is, was)| is.saturating_sub(was)),
@@ -88,7 +94,7 @@ impl<'a> Observer<'a> {
             watch: ProcessScanner::default(),
             users: BTreeMap::new(),
             before: None,
-            shares: Shares::default(),
+            shares: PressureShares::default(),
             counts: cpi(&[own_pid()]).is_ok(),
             unable: unable(kernel, host),
         }
@@ -161,7 +167,7 @@ impl<'a> Observer<'a> {
             .then(|| self.user(about.uid))
             .flatten();
         ObservedTree {
-            id: ProgramId {
+            id: ForkTreeId {
                 pid: program.leader.0,
                 start_ticks: program.start_ticks,
             },
@@ -195,15 +201,15 @@ impl<'a> Observer<'a> {
     }
 
     /// Returns the detailed scan of a process tree; `None` if it ended.
-    fn closer(&self, seen: &ObservedTree) -> Option<Detail> {
+    fn closer(&self, seen: &ObservedTree) -> Option<TreeDetail> {
         let leader = hugeleaf_sys::Pid(seen.id.pid);
         let look = walk_pages(self.root, self.kernel, self.host, &seen.pids, leader);
         match look {
             Fact::Known(holding) => Some(closer_of(holding)),
             Fact::Absent => None,
-            Fact::Unreadable(error) => Some(Detail {
+            Fact::Unreadable(error) => Some(TreeDetail {
                 unreadable: Some(error.to_string()),
-                ..Detail::default()
+                ..TreeDetail::default()
             }),
         }
     }
@@ -211,8 +217,8 @@ impl<'a> Observer<'a> {
     fn host_seen(&mut self, at: Duration) -> HostSnapshot {
         let now = PressureCounters {
             at,
-            memory: read_stalled(self.root, Resource::Memory).get(),
-            processors: read_stalled(self.root, Resource::Processors).get(),
+            memory: read_stalled(self.root, PressureResource::Memory).get(),
+            processors: read_stalled(self.root, PressureResource::Processors).get(),
             scanned: read_vmstat(self.root, "pgscan_direct").get(),
         };
         // An order causes two scans in a row. The time between them is too short for a rate.
@@ -220,7 +226,7 @@ impl<'a> Observer<'a> {
             .before
             .is_none_or(|before| now.at >= before.at + LEAST_SPAN)
         {
-            self.shares = Shares::between(self.before.as_ref(), &now);
+            self.shares = PressureShares::between(self.before.as_ref(), &now);
             self.before = Some(now);
         }
         let huge = self.host.pmd_page.get();
@@ -240,8 +246,8 @@ impl<'a> Observer<'a> {
     }
 }
 
-fn closer_of(holding: TreeMemory) -> Detail {
-    Detail {
+fn closer_of(holding: TreeMemory) -> TreeDetail {
+    TreeDetail {
         small: holding.base,
         large: holding.huge,
         page_tables: holding.page_tables,

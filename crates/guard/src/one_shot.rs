@@ -17,20 +17,20 @@ use crate::observer::Observer;
 use crate::policy::{JobOutcome, Promoted, decide, learn, passed_over, pressure};
 use crate::pool_watch::PoolWatch;
 use crate::pools::{PoolInputs, outlook};
-use crate::run_job::{Tools, work};
+use crate::run_job::{JobContext, work};
 use crate::state::GuardState;
-use crate::status::{GuardStatus, ProgramStatus, SCHEMA, programs};
+use crate::status::{GuardStatus, ProcessTreeStatus, SCHEMA, programs};
 use crate::tree_state::TreeState;
 
 /// Time between the two scans that measure processor usage.
 const APART: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Pass {
-    pub programs: Vec<ProgramStatus>,
+pub struct OneShotPass {
+    pub programs: Vec<ProcessTreeStatus>,
     /// Number of other process trees, by reason.
     pub passed_over: BTreeMap<&'static str, usize>,
-    pub done: Vec<OneShotResult>,
+    pub done: Vec<OneShotJob>,
     /// Planned change of each pool that may give pages back; empty if the pass makes changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Pass {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct OneShotResult {
+pub struct OneShotJob {
     pub pid: u32,
     pub name: String,
     pub text: String,
@@ -54,7 +54,7 @@ pub fn once(
     state: &mut GuardState,
     dry_run: bool,
     stop: &AtomicBool,
-) -> Result<Pass, ReadError> {
+) -> Result<OneShotPass, ReadError> {
     let mut config = config.clone();
     for rule in &mut config.rules {
         rule.limits.scans = 1;
@@ -76,7 +76,7 @@ pub fn once(
     let mut texts: BTreeMap<u32, String> = BTreeMap::new();
     while !dry_run && !decisions.is_empty() && !stop.load(std::sync::atomic::Ordering::Relaxed) {
         for decision in std::mem::take(&mut decisions) {
-            let tools = Tools {
+            let tools = JobContext {
                 kernel,
                 root,
                 host,
@@ -96,7 +96,7 @@ pub fn once(
                 continue;
             }
             texts.insert(decision.id.pid, text.clone());
-            done.push(OneShotResult {
+            done.push(OneShotJob {
                 pid: decision.id.pid,
                 name: decision.name.clone(),
                 text,
@@ -108,7 +108,7 @@ pub fn once(
         // Promote each process tree once; later passes handle the rest.
         decisions.retain(|d| !texts.contains_key(&d.id.pid));
     }
-    Ok(Pass {
+    Ok(OneShotPass {
         programs: standings(&config, state, &seen, &texts),
         passed_over: counts(&config, state, &seen),
         done,
@@ -183,7 +183,7 @@ fn standings(
     state: &GuardState,
     seen: &Observation,
     done: &BTreeMap<u32, String>,
-) -> Vec<ProgramStatus> {
+) -> Vec<ProcessTreeStatus> {
     let mut all = programs(config, state, seen);
     for program in &mut all {
         if program.standing.state == TreeState::Promoting {

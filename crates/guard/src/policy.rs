@@ -8,20 +8,22 @@
 use std::time::Duration;
 
 use hugeleaf_mover::{Pace, Percent, ProcessRanges, pacer};
-use hugeleaf_proof::stats::{Better, LogInterval};
-use hugeleaf_proof::sustained::{self, Holds};
+use hugeleaf_proof::long_holds::{self, HoldResult};
+use hugeleaf_proof::stats::{Better, LogRatioInterval};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
-use hugeleaf_units::panic::{FAULT, caught};
+use hugeleaf_units::panic_containment::{FAULT, caught};
 
 use crate::config::{Action, Config};
-use crate::evidence::{Evidence, Tested};
-use crate::limits::Prove;
+use crate::evidence::{CompletedTest, Evidence};
 use crate::observation::{HostSnapshot, Now, Observation, ObservedTree};
 use crate::rule::{Rule, rule_of};
-use crate::state::{GuardState, JobKind, PromotedMemory, Proof, Remembered, Test, Track};
-use crate::tree_state::{TreeState, TreeStatus, WhyNot};
-use hugeleaf_host::ProgramId;
+use crate::rule_settings::TestSettings;
+use crate::state::{
+    GuardState, JobKind, PromotedMemory, Proof, RememberedVerdict, TestProgress, TreeRecord,
+};
+use crate::tree_state::{SkipReason, TreeState, TreeStatus};
+use hugeleaf_host::ForkTreeId;
 
 /// Change of resident memory, or a hundredth of it, that triggers a detailed scan.
 const CHANGED: Bytes = Bytes::from_mib(16);
@@ -58,7 +60,7 @@ const REMEMBERED: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    pub id: ProgramId,
+    pub id: ForkTreeId,
     pub pids: Vec<Pid>,
     pub name: String,
     pub group: String,
@@ -114,18 +116,18 @@ pub enum SessionPlan {
     /// Holds both arms, to find effects that need longer than an interval, before the memory is demoted.
     Hold {
         /// Interval of the test's pairs.
-        against: LogInterval,
+        against: LogRatioInterval,
         time: Duration,
     },
 }
 
 /// Result of one session of a test.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TestSession {
+pub struct TestSessionResult {
     /// Log ratios of its pairs; none of a hold.
     pub logs: Vec<f64>,
     /// `None` for pairs, and for a hold that could not be completed.
-    pub holds: Option<Holds>,
+    pub holds: Option<HoldResult>,
     pub better: Better,
     pub metric: String,
 }
@@ -158,7 +160,7 @@ pub enum JobOutcome {
     Demoted {
         done: Bytes,
     },
-    Tested(TestSession),
+    Tested(TestSessionResult),
     Sampled {
         /// Bytes touched per second.
         touched: f64,
@@ -235,7 +237,7 @@ pub fn decide(
     if seen.host.is_short {
         state.short_until = now.since_boot + SHORT;
     }
-    let mut fit: Vec<Fit<'_>> = Vec::new();
+    let mut fit: Vec<EligibleTree<'_>> = Vec::new();
     let mut decisions = Vec::new();
     for program in &seen.programs {
         let Some(rule) = rule_of(&config.rules, program) else {
@@ -243,7 +245,7 @@ pub fn decide(
         };
         match judge(rule, state, program, &seen.host, now) {
             TreeDecision::PlaceState(standing) => stand(state, program, standing),
-            TreeDecision::Act(next) => fit.push(Fit {
+            TreeDecision::Act(next) => fit.push(EligibleTree {
                 rank: rank(state, program),
                 rule,
                 program,
@@ -263,7 +265,7 @@ pub fn decide(
         let held_up = hold_up(config, rule, state, &seen.host, &fit.next, program, now);
         let text = fit.next.why.clone();
         let standing = match (held_up, rule.action) {
-            (None | Some(WhyNot::Full | WhyNot::TestElsewhere), Action::Watch) => {
+            (None | Some(SkipReason::Full | SkipReason::TestElsewhere), Action::Watch) => {
                 TreeStatus::new(TreeState::Candidate, text, &rule.label)
             }
             (Some(why), _) => TreeStatus::not(&why, &rule.label),
@@ -285,8 +287,8 @@ pub fn decide(
 }
 
 /// If several wait for their first promotion, samples of their accesses decide the order.
-fn to_be_sampled(state: &GuardState, fit: &mut [Fit<'_>], now: Now) {
-    let waits = |f: &Fit<'_>| {
+fn to_be_sampled(state: &GuardState, fit: &mut [EligibleTree<'_>], now: Now) {
+    let waits = |f: &EligibleTree<'_>| {
         let track = state.tracks.get(&f.program.id);
         f.next.kind == JobKind::Promote
             && f.rule.action == Action::Promote
@@ -306,7 +308,7 @@ fn to_be_sampled(state: &GuardState, fit: &mut [Fit<'_>], now: Now) {
     }
 }
 
-struct Fit<'a> {
+struct EligibleTree<'a> {
     rank: f64,
     rule: &'a Rule,
     program: &'a ObservedTree,
@@ -325,7 +327,7 @@ enum TreeDecision {
 
 /// Applies a scan: new process trees, detailed scans, and process trees that are gone.
 fn apply_scan(config: &Config, state: &mut GuardState, seen: &Observation, now: Now) {
-    let live: std::collections::BTreeSet<ProgramId> = seen.programs.iter().map(|p| p.id).collect();
+    let live: std::collections::BTreeSet<ForkTreeId> = seen.programs.iter().map(|p| p.id).collect();
     // An ended process tree counts until its job is over, because two tests must never run at once.
     state
         .tracks
@@ -374,7 +376,7 @@ fn judge(
     host: &HostSnapshot,
     now: Now,
 ) -> TreeDecision {
-    let no = |why: WhyNot| TreeDecision::PlaceState(TreeStatus::not(&why, &rule.label));
+    let no = |why: SkipReason| TreeDecision::PlaceState(TreeStatus::not(&why, &rule.label));
     if let Some(why) = never(rule, seen) {
         return no(why);
     }
@@ -386,14 +388,14 @@ fn judge(
         return TreeDecision::PlaceState(going_on(job, track, rule));
     }
     if let Some(error) = &track.closer.unreadable {
-        return no(WhyNot::Unreadable(error.clone()));
+        return no(SkipReason::Unreadable(error.clone()));
     }
     if track.moved.is_some() {
         return kept(rule, seen, track, host, now);
     }
-    let again = |known: &Remembered| known.again_in(now.wall);
+    let again = |known: &RememberedVerdict| known.again_in(now.wall);
     if let Some(known) = remembered.filter(|known| known.reverted && !again(known).is_zero()) {
-        let why = WhyNot::Slower {
+        let why = SkipReason::Slower {
             verdict: known.proven.verdict,
             ratio: known.proven.ratio,
             again: again(&known),
@@ -411,14 +413,14 @@ fn judge(
         return no(why);
     }
     if track.closer.thp_disabled && !rule.overrides {
-        return no(WhyNot::Disabled);
+        return no(SkipReason::Disabled);
     }
     // Processor usage needs two scans.
     if seen.cpu.is_some() || rule.limits.min_cpu.0 <= 0.0 {
         track.scans = track.scans.saturating_add(1);
     }
     if track.scans < rule.limits.scans {
-        return no(WhyNot::Scans(track.scans, rule.limits.scans));
+        return no(SkipReason::Scans(track.scans, rule.limits.scans));
     }
     TreeDecision::Act(NextJob {
         kind: JobKind::Promote,
@@ -430,44 +432,44 @@ fn judge(
     })
 }
 
-fn unfit(rule: &Rule, track: &Track, seen: &ObservedTree) -> Option<WhyNot> {
+fn unfit(rule: &Rule, track: &TreeRecord, seen: &ObservedTree) -> Option<SkipReason> {
     let limits = &rule.limits;
     if track.closer.small < limits.min_bytes {
-        return Some(WhyNot::Small(track.closer.small, limits.min_bytes));
+        return Some(SkipReason::Small(track.closer.small, limits.min_bytes));
     }
     if seen.age < limits.min_age {
-        return Some(WhyNot::Young(seen.age, limits.min_age));
+        return Some(SkipReason::Young(seen.age, limits.min_age));
     }
     let idle = seen.cpu.filter(|cpu| *cpu < limits.min_cpu.0);
-    idle.map(|cpu| WhyNot::Idle(cpu, limits.min_cpu))
+    idle.map(|cpu| SkipReason::Idle(cpu, limits.min_cpu))
 }
 
-fn not_looked_at(rule: &Rule, seen: &ObservedTree) -> WhyNot {
+fn not_looked_at(rule: &Rule, seen: &ObservedTree) -> SkipReason {
     let (min_bytes, min_age) = (rule.limits.min_bytes, rule.limits.min_age);
     match seen.resident >= min_bytes && seen.age < min_age {
-        true => WhyNot::Young(seen.age, min_age),
-        false => WhyNot::Small(seen.resident, min_bytes),
+        true => SkipReason::Young(seen.age, min_age),
+        false => SkipReason::Small(seen.resident, min_bytes),
     }
 }
 
-pub fn passed_over(config: &Config, seen: &ObservedTree) -> Option<WhyNot> {
+pub fn passed_over(config: &Config, seen: &ObservedTree) -> Option<SkipReason> {
     let rule = rule_of(&config.rules, seen)?;
     Some(never(rule, seen).unwrap_or_else(|| not_looked_at(rule, seen)))
 }
 
-fn never(rule: &Rule, seen: &ObservedTree) -> Option<WhyNot> {
+fn never(rule: &Rule, seen: &ObservedTree) -> Option<SkipReason> {
     if seen.is_own {
-        Some(WhyNot::Own)
+        Some(SkipReason::Own)
     } else if is_init(seen) {
-        Some(WhyNot::Init)
+        Some(SkipReason::Init)
     } else if rule.action == Action::Never {
-        Some(WhyNot::Never)
+        Some(SkipReason::Never)
     } else {
         None
     }
 }
 
-fn going_on(job: JobKind, track: &Track, rule: &Rule) -> TreeStatus {
+fn going_on(job: JobKind, track: &TreeRecord, rule: &Rule) -> TreeStatus {
     let (state, text) = match job {
         JobKind::Promote => (TreeState::Promoting, "promoting to huge pages".to_owned()),
         JobKind::Demote => (TreeState::Reverting, "demoting to base pages".to_owned()),
@@ -480,7 +482,7 @@ fn going_on(job: JobKind, track: &Track, rule: &Rule) -> TreeStatus {
 fn progress_of(proof: &Proof, rule: &Rule) -> String {
     let of = rule.prove.map_or(0, |prove| prove.pairs);
     match proof {
-        Proof::Testing(Test {
+        Proof::Testing(TestProgress {
             unconfirmed: Some(proven),
             ..
         }) => format!(
@@ -492,7 +494,7 @@ fn progress_of(proof: &Proof, rule: &Rule) -> String {
     }
 }
 
-fn already_huge(track: &Track, rule: &Rule) -> TreeStatus {
+fn already_huge(track: &TreeRecord, rule: &Rule) -> TreeStatus {
     let (large, held) = (track.closer.large, track.closer.held());
     let text = format!("{large} of {held} on huge pages");
     TreeStatus::new(TreeState::AlreadyHuge, text, &rule.label)
@@ -502,7 +504,7 @@ fn already_huge(track: &Track, rule: &Rule) -> TreeStatus {
 fn kept(
     rule: &Rule,
     seen: &ObservedTree,
-    track: &mut Track,
+    track: &mut TreeRecord,
     host: &HostSnapshot,
     now: Now,
 ) -> TreeDecision {
@@ -552,7 +554,7 @@ pub fn proof_in_words(proof: &Proof) -> String {
 fn test_due(
     rule: &Rule,
     seen: &ObservedTree,
-    track: &Track,
+    track: &TreeRecord,
     host: &HostSnapshot,
     now: Now,
 ) -> Option<String> {
@@ -600,17 +602,17 @@ fn hold_up(
     next: &NextJob,
     seen: &ObservedTree,
     now: Now,
-) -> Option<WhyNot> {
+) -> Option<SkipReason> {
     let at = now.since_boot;
     if let Some(why) = &host.unable {
-        return Some(WhyNot::Unable(why.clone()));
+        return Some(SkipReason::Unable(why.clone()));
     }
     if state.paused_since.is_some() {
-        return Some(WhyNot::Paused);
+        return Some(SkipReason::Paused);
     }
     let hours = &rule.limits.hours;
     if !hours.is_empty() && !hours.iter().any(|hours| hours.has(now.minute)) {
-        return Some(WhyNot::Hours(hours.clone()));
+        return Some(SkipReason::Hours(hours.clone()));
     }
     if let Some(why) = pressure(config, state, host, at) {
         return Some(why);
@@ -625,39 +627,39 @@ fn hold_up(
     let fragmented = state.fragmented;
     let track = state.tracks.get_mut(&seen.id)?;
     if fragmented.waits(at) {
-        return Some(WhyNot::Fragmented(fragmented.until - at));
+        return Some(SkipReason::Fragmented(fragmented.until - at));
     }
     if track.back_off.waits(at) {
-        return Some(WhyNot::BackOff(track.back_off.until - at));
+        return Some(SkipReason::BackOff(track.back_off.until - at));
     }
     if track.closer.saving {
-        return Some(WhyNot::Saving);
+        return Some(SkipReason::Saving);
     }
     let room = track
         .closer
         .room
         .filter(|r| *r < Bytes(host.huge.get() * ROOM_PAGES));
     if let Some(room) = room {
-        return Some(WhyNot::CgroupLimit(room));
+        return Some(SkipReason::CgroupLimit(room));
     }
     let waiting = host.waiting.filter(|w| *w > config.pause_cpu.0);
     if let Some(waiting) = waiting {
         let since = *track.waits_since.get_or_insert(at);
         if at < since + WAIT_FOR_PROCESSORS {
-            return Some(WhyNot::CpuPressure(waiting));
+            return Some(SkipReason::CpuPressure(waiting));
         }
     }
     None
 }
 
-fn others(config: &Config, rule: &Rule, state: &GuardState, next: JobKind) -> Option<WhyNot> {
+fn others(config: &Config, rule: &Rule, state: &GuardState, next: JobKind) -> Option<SkipReason> {
     let jobs = || state.tracks.values().filter_map(|t| Some((t, t.job?)));
     let count = |kind: JobKind| jobs().filter(|(_, job)| *job == kind).count();
     let moves = count(JobKind::Promote) + count(JobKind::Demote);
     if count(JobKind::Test) > 0 {
-        return Some(WhyNot::TestElsewhere);
+        return Some(SkipReason::TestElsewhere);
     }
-    let of_rule = |(t, job): &(&Track, JobKind)| {
+    let of_rule = |(t, job): &(&TreeRecord, JobKind)| {
         *job == JobKind::Promote && t.standing.as_ref().is_some_and(|s| s.rule == rule.label)
     };
     let is_full = match next {
@@ -668,7 +670,7 @@ fn others(config: &Config, rule: &Rule, state: &GuardState, next: JobKind) -> Op
                 || jobs().filter(of_rule).count() >= rule.limits.at_once as usize
         }
     };
-    is_full.then_some(WhyNot::Full)
+    is_full.then_some(SkipReason::Full)
 }
 
 pub fn pressure(
@@ -676,15 +678,15 @@ pub fn pressure(
     state: &GuardState,
     host: &HostSnapshot,
     at: Duration,
-) -> Option<WhyNot> {
+) -> Option<SkipReason> {
     if host.is_short || at < state.short_until {
-        return Some(WhyNot::LowMemory);
+        return Some(SkipReason::LowMemory);
     }
     if let Some(stalled) = host.stalled {
-        return (stalled > config.pause_memory.0).then_some(WhyNot::MemoryPressure(stalled));
+        return (stalled > config.pause_memory.0).then_some(SkipReason::MemoryPressure(stalled));
     }
     let reclaims = host.reclaimed.is_some_and(|pages| pages > RECLAIMED);
-    reclaims.then_some(WhyNot::LowMemory)
+    reclaims.then_some(SkipReason::LowMemory)
 }
 
 fn start(
@@ -709,9 +711,9 @@ fn start(
     let job = match next.kind {
         JobKind::Test => {
             if !matches!(track.proof, Proof::Testing(_)) {
-                track.proof = Proof::Testing(Test {
+                track.proof = Proof::Testing(TestProgress {
                     next: now.since_boot,
-                    ..Test::default()
+                    ..TestProgress::default()
                 });
             }
             let prove = rule.prove.unwrap_or_default();
@@ -738,7 +740,7 @@ fn start(
 }
 
 /// Returns the next session of a test: the next pairs, or a hold if the pairs would demote.
-fn session_of(prove: &Prove, proof: &Proof) -> SessionPlan {
+fn session_of(prove: &TestSettings, proof: &Proof) -> SessionPlan {
     let (unconfirmed, done) = match proof {
         Proof::Testing(test) => (test.unconfirmed.as_ref(), test.logs.len()),
         _ => (None, 0),
@@ -763,7 +765,7 @@ fn longest_test(held: Bytes, pace: Pace, interval: Duration, session: SessionPla
     let moves = 2.0 * (PAIRS_AT_A_TIME + 1) as f64;
     let holds = match session {
         SessionPlan::Pairs(_) => 0.0,
-        SessionPlan::Hold { time, .. } => time.as_secs_f64() * 2.0 * sustained::MOST_ROUNDS as f64,
+        SessionPlan::Hold { time, .. } => time.as_secs_f64() * 2.0 * long_holds::MOST_ROUNDS as f64,
     };
     // Settling takes three quarters of an interval.
     let interval = 2.0 * interval.max(LEAST_INTERVAL).as_secs_f64();
@@ -776,7 +778,7 @@ fn remembered<'a>(
     state: &'a GuardState,
     seen: &ObservedTree,
     host: &HostSnapshot,
-) -> Option<&'a Remembered> {
+) -> Option<&'a RememberedVerdict> {
     let closer = &state.tracks.get(&seen.id)?.closer;
     let group = group_of(seen);
     let mut all = state.remembered.iter().rev();
@@ -839,10 +841,10 @@ pub fn learn(
                         _ => 0,
                     };
                     let wait = TEST_AGAIN * 2u32.saturating_pow(failures.min(10));
-                    track.proof = Proof::Testing(Test {
+                    track.proof = Proof::Testing(TestProgress {
                         next: now.since_boot + wait,
                         failures: failures.saturating_add(1),
-                        ..Test::default()
+                        ..TestProgress::default()
                     });
                 }
                 // Without a sample the rank uses the base-page memory.
@@ -899,7 +901,7 @@ fn tested(
     rule: &Rule,
     state: &mut GuardState,
     seen: &ObservedTree,
-    session: &TestSession,
+    session: &TestSessionResult,
     host: &HostSnapshot,
     now: Now,
 ) -> Option<Decision> {
@@ -907,7 +909,7 @@ fn tested(
     let prove = rule.prove?;
     let mut test = match std::mem::take(&mut track.proof) {
         Proof::Testing(test) => test,
-        _ => Test::default(),
+        _ => TestProgress::default(),
     };
     test.logs.extend_from_slice(&session.logs);
     test.failures = 0;
@@ -920,7 +922,7 @@ fn tested(
         return None;
     }
     let group = group_of(seen);
-    let tests = Tested {
+    let tests = CompletedTest {
         logs: &test.logs,
         better: session.better,
         metric: &session.metric,
@@ -952,7 +954,7 @@ fn tested(
     evidence.reverts = evidence.reverts.saturating_add(u32::from(reverts));
     state.counts.add(proven.verdict);
     track.proof = Proof::Proven(proven.clone());
-    let remembered = Remembered {
+    let remembered = RememberedVerdict {
         group,
         name: seen.name.clone(),
         file: track.closer.file,
@@ -967,7 +969,7 @@ fn tested(
     decision
 }
 
-fn demotion(rule: &Rule, track: &mut Track, seen: &ObservedTree) -> Decision {
+fn demotion(rule: &Rule, track: &mut TreeRecord, seen: &ObservedTree) -> Decision {
     track.job = Some(JobKind::Demote);
     let moved = track.moved.clone().unwrap_or_default();
     let job = Job::Demote {
@@ -979,7 +981,7 @@ fn demotion(rule: &Rule, track: &mut Track, seen: &ObservedTree) -> Decision {
 }
 
 /// Keeps one entry per program, newest last, and drops the oldest.
-fn remember(state: &mut GuardState, new: Remembered) {
+fn remember(state: &mut GuardState, new: RememberedVerdict) {
     let all = &mut state.remembered;
     all.retain(|old| (&old.group, &old.name) != (&new.group, &new.name));
     all.push(new);

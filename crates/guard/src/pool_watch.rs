@@ -5,14 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Pool, Root, pool_file, read_host, read_memory_facts};
-use hugeleaf_plan::current_state::{in_force, verify};
-use hugeleaf_plan::host::{ChangeContext, Resized, resize_pool};
-use hugeleaf_plan::verify::ReclaimablePages;
+use hugeleaf_plan::applied_plans::{in_force, verify};
+use hugeleaf_plan::host_changes::{ChangeContext, Resized, resize_pool};
+use hugeleaf_plan::verify::ReleasedPages;
 use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::reservation::{commit_bound, most_by_commit};
 
-use crate::pools::{self, PoolFinding, PoolsState, Resize, ReturnLimit};
+use crate::pools::{self, PoolFinding, PoolsState, Resize, ReturnablePool};
 use crate::serve::processor_without_answers;
 use hugeleaf_units::Share;
 
@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(60);
 pub struct PoolWatch<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
-    pub may: Vec<ReturnLimit>,
+    pub may: Vec<ReturnablePool>,
     has_plans: bool,
     plans_read: Option<Duration>,
     checked: Option<Duration>,
@@ -34,15 +34,15 @@ pub struct PoolWatch<'a> {
 
 /// A check of pools, services and plans. It asks programs for their settings, which may take long, so it runs in a
 /// thread of its own.
-pub struct Check<'a> {
+pub struct PoolCheck<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
     is_idle: bool,
-    given: Vec<ReclaimablePages>,
+    given: Vec<ReleasedPages>,
     unused: Vec<PoolFinding>,
 }
 
-impl Check<'_> {
+impl PoolCheck<'_> {
     /// Returns the current findings, or why they are unknown, and the processor time used.
     pub fn run(self) -> (Result<Vec<PoolFinding>, String>, Duration) {
         if self.is_idle {
@@ -95,7 +95,12 @@ impl<'a> PoolWatch<'a> {
     }
 
     /// Returns the check that is due; `None` if none is, or one is running. Without plans and pools nothing is read.
-    pub fn due(&mut self, state: &PoolsState, pools: &[Pool], now: Duration) -> Option<Check<'a>> {
+    pub fn due(
+        &mut self,
+        state: &PoolsState,
+        pools: &[Pool],
+        now: Duration,
+    ) -> Option<PoolCheck<'a>> {
         let is_idle = !self.has_plans && pools.iter().all(|pool| pool.all() == Pages(0));
         if is_idle {
             (self.cost, self.wait) = (Duration::ZERO, Duration::ZERO);
@@ -108,7 +113,7 @@ impl<'a> PoolWatch<'a> {
             return None;
         }
         (self.is_checking, self.checked) = (true, (!is_idle).then_some(now));
-        Some(Check {
+        Some(PoolCheck {
             root: self.root,
             kernel: self.kernel,
             is_idle,

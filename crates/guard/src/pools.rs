@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_host::Pool;
 use hugeleaf_plan::Plan;
-use hugeleaf_plan::verify::{ReclaimablePages, slack};
+use hugeleaf_plan::verify::{ReleasedPages, slack};
 use hugeleaf_units::{PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Severity};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(6 * 3600);
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolsState {
-    pub unused: Vec<Unused>,
+    pub unused: Vec<UnusedPages>,
     pub given: Vec<ReturnedPages>,
     pub findings: Vec<PoolFinding>,
     /// Time since when memory is not short, since boot; unknown at the guard's start.
@@ -41,10 +41,10 @@ impl PoolsState {
     }
 
     /// Returns the pages currently given back, for `verify`.
-    pub fn given_back(&self) -> Vec<ReclaimablePages> {
+    pub fn given_back(&self) -> Vec<ReleasedPages> {
         let given = self.given.iter().filter(|given| given.missing() > Pages(0));
         given
-            .map(|given| ReclaimablePages {
+            .map(|given| ReleasedPages {
                 page: given.page,
                 node: given.node,
                 pages: given.missing(),
@@ -72,7 +72,7 @@ impl PoolFinding {
 }
 
 /// Returns the findings of `verify` that the guard keeps. Notes are dropped, and so is the kernel log, which never
-/// clears. Pages unused now are dropped too, because a restarting service causes them: [`Unused`] waits for a day.
+/// clears. Pages unused now are dropped too, because a restarting service causes them: [`UnusedPages`] waits for a day.
 pub fn kept(all: &[Finding]) -> Vec<PoolFinding> {
     let is_kept = |finding: &&Finding| {
         finding.severity != Severity::Note && !matches!(finding.id, "kernel-log" | "pool-unused")
@@ -105,7 +105,7 @@ pub fn changes(
 
 /// Unused pages of one size. Only each hour's minimum is stored, so that the state rarely changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unused {
+pub struct UnusedPages {
     #[serde(rename = "page_bytes")]
     pub page: PageSize,
     pub total: Pages,
@@ -115,7 +115,7 @@ pub struct Unused {
     pub hours: Vec<(u64, Pages)>,
 }
 
-impl Unused {
+impl UnusedPages {
     fn see(&mut self, pages: Pages, now: Duration) {
         let hour = now.as_secs() / HOUR.as_secs();
         let last = self.hours.last().map_or(hour, |(hour, _)| *hour);
@@ -167,7 +167,7 @@ pub fn record_unused(state: &mut PoolsState, pools: &[Pool], now: Duration) {
         };
         let at = state.unused.iter().position(|u| u.page == pool.size);
         let at = at.unwrap_or_else(|| {
-            state.unused.push(Unused {
+            state.unused.push(UnusedPages {
                 page: pool.size,
                 total: pool.all(),
                 since: now,
@@ -186,7 +186,7 @@ pub fn unused_for_a_day(state: &PoolsState, now: Duration) -> Vec<PoolFinding> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReturnLimit {
+pub struct ReturnablePool {
     pub page: PageSize,
     /// The node; `None` if the host counts all nodes together.
     pub node: Option<u32>,
@@ -197,7 +197,7 @@ pub struct ReturnLimit {
 
 /// Returns the pools that may give pages back, by the plans in force, newest first. For each pool the newest plan
 /// that names it counts.
-pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<ReturnLimit> {
+pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<ReturnablePool> {
     let mut seen = Vec::new();
     let mut may = Vec::new();
     for pool in plans.into_iter().flat_map(|plan| &plan.pools) {
@@ -207,7 +207,7 @@ pub fn may_give<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Vec<ReturnLimi
         }
         seen.push(which);
         if pool.give_back {
-            may.push(ReturnLimit {
+            may.push(ReturnablePool {
                 page: pool.page,
                 node: pool.node,
                 pages: pool.pages,
@@ -274,7 +274,7 @@ pub struct PoolDecision {
 #[derive(Debug, Clone, Copy)]
 pub struct PoolInputs<'a> {
     pub pools: &'a [Pool],
-    pub may: &'a [ReturnLimit],
+    pub may: &'a [ReturnablePool],
     pub short: Option<&'a str>,
     pub paused: bool,
     /// Time since boot.
@@ -356,7 +356,7 @@ fn forget(look: PoolInputs<'_>, state: &mut PoolsState) -> Vec<String> {
     forgotten
 }
 
-fn is_it(may: &ReturnLimit, given: &ReturnedPages) -> bool {
+fn is_it(may: &ReturnablePool, given: &ReturnedPages) -> bool {
     (may.page, may.node) == (given.page, given.node)
 }
 
@@ -371,7 +371,7 @@ pub fn name(page: PageSize, node: Option<u32>) -> String {
 fn give(
     look: PoolInputs<'_>,
     state: &mut PoolsState,
-    may: &ReturnLimit,
+    may: &ReturnablePool,
     pool: &Pool,
     left: &mut [(PageSize, Pages)],
     why: &str,
@@ -425,7 +425,12 @@ fn give(
     })
 }
 
-fn take(now: Duration, state: &mut PoolsState, may: &ReturnLimit, pool: &Pool) -> Option<Resize> {
+fn take(
+    now: Duration,
+    state: &mut PoolsState,
+    may: &ReturnablePool,
+    pool: &Pool,
+) -> Option<Resize> {
     let calm = state.calm_since?;
     let given = state.given.iter_mut().find(|given| is_it(may, given))?;
     let to = given.had.min(may.pages);
@@ -465,7 +470,7 @@ pub fn learn(state: &mut PoolsState, resize: &Resize, got: Option<Pages>, now: D
 pub fn outlook(look: PoolInputs<'_>) -> Vec<String> {
     let mut state = PoolsState::default();
     let decided = decide(look, &mut state);
-    let one = |may: &ReturnLimit| {
+    let one = |may: &ReturnablePool| {
         let which = name(may.page, may.node);
         let mut resizes = decided.resizes.iter();
         match resizes.find(|r| (r.page, r.node) == (may.page, may.node)) {

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use hugeleaf_host::process::stat::{is_service, unit_of};
+use hugeleaf_host::process::proc_parsers::{is_service, unit_of};
 use wildmatch::WildMatch;
 
-use crate::limits::{Action, Keep, PromotionLimits, Prove};
 use crate::observation::ObservedTree;
+use crate::rule_settings::{Action, KeepCondition, PromotionLimits, TestSettings};
 
 /// Patterns of a rule: `*` stands for any characters and `?` for one. All given patterns must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -81,8 +81,8 @@ pub struct Rule {
     /// The metric for tests, as in `prove --metric`.
     pub metric: Option<String>,
     /// Settings of tests; `None` for no tests.
-    pub prove: Option<Prove>,
-    pub keep: Keep,
+    pub prove: Option<TestSettings>,
+    pub keep: KeepCondition,
 }
 
 /// First user id of ordinary users (UID_MIN in login.defs(5)).
@@ -167,7 +167,7 @@ mod tests {
             overrides: false,
             metric: Some("redis:127.0.0.1:6379".into()),
             prove: None,
-            keep: Keep::default(),
+            keep: KeepCondition::default(),
         };
         let mut program = seen(7);
         let measured = |rule: &Rule, program: &ObservedTree, uid, cgroup: &str| {

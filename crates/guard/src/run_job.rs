@@ -6,18 +6,18 @@ use std::time::Duration;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
     DemoteOptions, MAX_LOCK_TIME, Outcome, PreconditionError, ProcessOutcome, Progress,
-    PromoteOptions, Reason, Stalls, StoppedBy, WatchOptions, demote, measure_touch_rate, promote,
+    PromoteOptions, Reason, ScanOptions, Stalls, StoppedBy, demote, measure_touch_rate, promote,
 };
 use hugeleaf_proof::{
-    Circumstances, Design, ExperimentEnd, ExperimentSettings, LiveSubject, MetricSpec, ProveError,
+    Design, ExperimentEnd, ExperimentSettings, LiveSubject, MetricSpec, ProveError, Provenance,
     StoppingRule, Subject, SubjectError,
 };
 use hugeleaf_sys::{Kernel, Pid};
 
-use crate::policy::{Decision, Job, JobOutcome, Promoted, SessionPlan, TestSession};
+use crate::policy::{Decision, Job, JobOutcome, Promoted, SessionPlan, TestSessionResult};
 
 #[derive(Clone, Copy)]
-pub struct Tools<'a> {
+pub struct JobContext<'a> {
     pub kernel: &'a Kernel,
     pub root: &'a Root,
     pub host: &'a Host,
@@ -26,7 +26,7 @@ pub struct Tools<'a> {
 }
 
 /// Executes a decision. Its calls on processes are added to `stalls` even if it fails.
-pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> JobOutcome {
+pub fn work(tools: JobContext<'_>, decision: &Decision, stalls: &mut Stalls) -> JobOutcome {
     let (kernel, root, host, stop) = (tools.kernel, tools.root, tools.host, tools.stop);
     let progress = &mut |seen: &Progress<'_>| (tools.progress)(seen);
     match &decision.job {
@@ -70,7 +70,7 @@ pub fn work(tools: Tools<'_>, decision: &Decision, stalls: &mut Stalls) -> JobOu
             .unwrap_or_else(|why| JobOutcome::Failed { why, ended: false }),
         Job::Sample { time } => {
             let leader = Pid(decision.id.pid);
-            let watch = WatchOptions {
+            let watch = ScanOptions {
                 time: *time,
                 held: MAX_LOCK_TIME,
                 stop,
@@ -116,7 +116,7 @@ fn promoted(outcome: &Outcome) -> JobOutcome {
 
 /// Runs a session of a test, as in `prove`. The memory is always restored to its previous state.
 fn tested(
-    tools: Tools<'_>,
+    tools: JobContext<'_>,
     decision: &Decision,
     stalls: &mut Stalls,
 ) -> Result<JobOutcome, String> {
@@ -142,7 +142,7 @@ fn tested(
         &mut metric,
         kernel,
         &settings(*session, *interval, *limit),
-        &Circumstances::default(),
+        &Provenance::default(),
         &mut |_| {},
         stop,
     );
@@ -170,7 +170,7 @@ fn tested(
         let (name, seconds) = (spec.shown(), limit.as_secs());
         return Err(format!("{name}: no complete pair in {seconds} s"));
     }
-    Ok(JobOutcome::Tested(TestSession {
+    Ok(JobOutcome::Tested(TestSessionResult {
         logs: result.pairs.iter().map(|pair| pair.ratio.ln()).collect(),
         holds: result.holds,
         better: metric.better,

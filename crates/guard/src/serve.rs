@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_sys::{process_usage, thread_usage};
 
-use crate::allowance::Allowance;
+use crate::cpu_token_bucket::CpuTokenBucket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::read;
 use rustix::net::{SendFlags, Shutdown, SocketFlags, send, shutdown};
 
-use hugeleaf_units::panic::caught;
+use hugeleaf_units::panic_containment::caught;
 
 /// Maximum number of connections per listener; a further one closes another.
 const CONNECTIONS: usize = 64;
@@ -186,30 +186,30 @@ struct HttpConnection {
 }
 
 /// State of a listener's thread.
-struct Serving<'a> {
+struct ListenerState<'a> {
     listener: &'a Listener,
     hosts: Vec<String>,
     answer: &'a dyn Fn(HttpRequest<'_>) -> Response,
     connections: VecDeque<HttpConnection>,
     /// Fresh answers on loopback: request, expiry, bytes.
     kept: Vec<(String, Instant, Rc<[u8]>)>,
-    budget: Budget,
+    budget: AnswerBudget,
 }
 
 /// Processor time of a thread's answers.
-struct Budget {
+struct AnswerBudget {
     at: Instant,
     used: Duration,
-    allowance: Allowance,
+    allowance: CpuTokenBucket,
 }
 
-impl Budget {
-    fn new() -> Budget {
-        Budget {
+impl AnswerBudget {
+    fn new() -> AnswerBudget {
+        AnswerBudget {
             at: Instant::now(),
             used: thread_usage().processor(),
             // The debt of one long answer is limited to that of a few short ones.
-            allowance: Allowance::new(SHARE, SAVED, SAVED),
+            allowance: CpuTokenBucket::new(SHARE, SAVED, SAVED),
         }
     }
 
@@ -241,7 +241,7 @@ fn serve_until(
 ) {
     // The standard library's backlog is so short that a flood would make the kernel drop other connections.
     let _ = rustix::net::listen(listener.fd(), BACKLOG);
-    let mut serving = Serving::new(listener, answer);
+    let mut serving = ListenerState::new(listener, answer);
     while !stop.load(Ordering::Relaxed) {
         serving.once();
         let wait = serving.budget.spend();
@@ -255,15 +255,15 @@ fn pause(time: Duration) {
     let _ = poll(&mut [], Timespec::try_from(time).ok().as_ref());
 }
 
-impl<'a> Serving<'a> {
+impl<'a> ListenerState<'a> {
     fn new(listener: &'a Listener, answer: &'a dyn Fn(HttpRequest<'_>) -> Response) -> Self {
-        Serving {
+        ListenerState {
             listener,
             hosts: listener.hosts(),
             answer,
             connections: VecDeque::new(),
             kept: Vec::new(),
-            budget: Budget::new(),
+            budget: AnswerBudget::new(),
         }
     }
 

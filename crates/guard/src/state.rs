@@ -9,36 +9,36 @@ use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Evidence, Proven};
-use crate::observation::{Detail, FileId};
+use crate::evidence::{Evidence, TestVerdict};
+use crate::observation::{FileId, TreeDetail};
 use crate::pools::PoolsState;
 use crate::tree_state::TreeStatus;
-use hugeleaf_host::ProgramId;
+use hugeleaf_host::ForkTreeId;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GuardState {
     #[serde(with = "as_list")]
-    pub tracks: BTreeMap<ProgramId, Track>,
+    pub tracks: BTreeMap<ForkTreeId, TreeRecord>,
     /// Verdicts of tests, for later processes of the same name.
-    pub remembered: Vec<Remembered>,
+    pub remembered: Vec<RememberedVerdict>,
     /// Time when a user paused the guard, in seconds since 1970.
     pub paused_since: Option<i64>,
     pub fragmented: BackOff,
     /// End of the pause in promotion after a memory shortage, since boot.
     pub short_until: Duration,
-    pub counts: PromotionCounts,
+    pub counts: GuardCounters,
     #[serde(default)]
     pub pools: PoolsState,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Track {
+pub struct TreeRecord {
     pub name: String,
     pub group: String,
     /// Number of consecutive scans that found it eligible.
     #[serde(alias = "looks")]
     pub scans: u32,
-    pub closer: Detail,
+    pub closer: TreeDetail,
     /// Time of the last detailed scan, since boot; `None` before the first.
     pub closer_at: Option<Duration>,
     pub closer_resident: Bytes,
@@ -72,13 +72,13 @@ pub struct CoverageAt {
     pub coverage: f64,
 }
 
-impl Track {
+impl TreeRecord {
     /// Maximum number of points of its history.
     const HISTORY: usize = 120;
 
     /// Adds a point to the history. A full one is thinned out: it goes back to the first scan, with fewer points.
     pub fn add_coverage(&mut self, at: Duration, coverage: f64) {
-        if self.history.len() >= Track::HISTORY {
+        if self.history.len() >= TreeRecord::HISTORY {
             let mut number = 0;
             self.history.retain(|_| {
                 number += 1;
@@ -150,7 +150,7 @@ impl PromotedMemory {
     }
 
     /// Applies a scan that succeeded: the promoted memory that is still mapped, if known, and the amounts by page size.
-    pub fn seen(&mut self, memory: Option<Vec<ProcessRanges>>, closer: &Detail) {
+    pub fn seen(&mut self, memory: Option<Vec<ProcessRanges>>, closer: &TreeDetail) {
         if let Some(memory) = memory {
             self.memory = memory;
             self.bytes = self.bytes.min(self.mapped()).min(closer.large);
@@ -207,12 +207,12 @@ pub enum Proof {
     /// No result: it has no metric, or was not tested yet.
     #[default]
     Unproven,
-    Testing(Test),
-    Proven(Proven),
+    Testing(TestProgress),
+    Proven(TestVerdict),
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Test {
+pub struct TestProgress {
     /// Log ratios of the pairs so far, huge over base.
     pub logs: Vec<f64>,
     /// Direction of the metric; known after the first pairs.
@@ -222,7 +222,7 @@ pub struct Test {
     pub failures: u32,
     /// Verdict of all pairs that would demote, until a hold of both arms confirms it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unconfirmed: Option<Proven>,
+    pub unconfirmed: Option<TestVerdict>,
     /// Number of attempts to hold both arms.
     #[serde(default)]
     pub holds: u32,
@@ -230,20 +230,20 @@ pub struct Test {
 
 /// Verdict of the tests, kept for later processes of the program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Remembered {
+pub struct RememberedVerdict {
     pub group: String,
     pub name: String,
     pub file: Option<FileId>,
     #[serde(rename = "held_bytes")]
     pub held: Bytes,
     pub kernel: String,
-    pub proven: Proven,
+    pub proven: TestVerdict,
     pub reverted: bool,
     #[serde(default)]
     pub evidence: Evidence,
 }
 
-impl Remembered {
+impl RememberedVerdict {
     /// Returns the time until a demoted program is tried again; zero once it is due. A clock that was set back prolongs it,
     /// at most to the whole time.
     pub fn again_in(&self, wall: i64) -> Duration {
@@ -254,8 +254,8 @@ impl Remembered {
     }
 
     /// Returns a copy for the guard's clients, without the pairs.
-    pub fn shown(&self) -> Remembered {
-        Remembered {
+    pub fn shown(&self) -> RememberedVerdict {
+        RememberedVerdict {
             evidence: self.evidence.without_pairs(),
             ..self.clone()
         }
@@ -263,7 +263,7 @@ impl Remembered {
 
     /// Returns the pairs and the verdict with which a test continues. Pairs of another metric are dropped. After a demotion
     /// they are dropped once the program is tried again.
-    pub fn so_far(&self, metric: &str, holds: bool, wall: i64) -> (Evidence, Option<&Proven>) {
+    pub fn so_far(&self, metric: &str, holds: bool, wall: i64) -> (Evidence, Option<&TestVerdict>) {
         let is_over = self.reverted && (!holds || self.again_in(wall).is_zero());
         match self.proven.metric == metric && !is_over {
             true => (self.evidence.clone(), Some(&self.proven)),
@@ -272,7 +272,7 @@ impl Remembered {
     }
 
     /// True if it applies to this program: same file, size within a factor of two, same kernel.
-    pub fn holds_for(&self, group: &str, name: &str, closer: &Detail, kernel: &str) -> bool {
+    pub fn holds_for(&self, group: &str, name: &str, closer: &TreeDetail, kernel: &str) -> bool {
         let (then, now) = (self.held.get().max(1), closer.held().get().max(1));
         self.group == group
             && self.name == name
@@ -285,7 +285,7 @@ impl Remembered {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PromotionCounts {
+pub struct GuardCounters {
     pub promotions: u64,
     #[serde(rename = "promoted_bytes")]
     pub promoted: Bytes,
@@ -312,7 +312,7 @@ pub struct PromotionCounts {
     pub dropped: u64,
 }
 
-impl PromotionCounts {
+impl GuardCounters {
     /// Adds the calls of any work on a process: a promotion, a demotion, or a test.
     pub fn stall(&mut self, stalls: &Stalls) {
         self.stalled += stalls.total;
@@ -335,10 +335,10 @@ mod as_list {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::{ProgramId, Track};
+    use super::{ForkTreeId, TreeRecord};
 
     pub fn serialize<S: Serializer>(
-        map: &BTreeMap<ProgramId, Track>,
+        map: &BTreeMap<ForkTreeId, TreeRecord>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         to.collect_seq(map)
@@ -346,7 +346,7 @@ mod as_list {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
-    ) -> Result<BTreeMap<ProgramId, Track>, D::Error> {
+    ) -> Result<BTreeMap<ForkTreeId, TreeRecord>, D::Error> {
         Ok(Vec::deserialize(from)?.into_iter().collect())
     }
 }
@@ -399,9 +399,9 @@ mod tests {
             Duration::ZERO,
         );
         assert_eq!(moved.bytes, Bytes(150));
-        let large = |bytes| Detail {
+        let large = |bytes| TreeDetail {
             large: Bytes(bytes),
-            ..Detail::default()
+            ..TreeDetail::default()
         };
         moved.seen(Some(vec![memory(1, &[(0, 80)])]), &large(1000));
         assert_eq!((moved.bytes, moved.memory.len()), (Bytes(80), 1));
@@ -411,22 +411,22 @@ mod tests {
 
     #[test]
     fn what_was_said_holds_while_nothing_changed() {
-        let closer = |bytes, inode| Detail {
+        let closer = |bytes, inode| TreeDetail {
             small: Bytes(bytes),
             file: Some(FileId {
                 device: 1,
                 inode,
                 changed: 5,
             }),
-            ..Detail::default()
+            ..TreeDetail::default()
         };
-        let remembered = Remembered {
+        let remembered = RememberedVerdict {
             group: "redis.service".into(),
             name: "redis-server".into(),
             file: closer(0, 7).file,
             held: Bytes(1000),
             kernel: "6.18".into(),
-            proven: Proven {
+            proven: TestVerdict {
                 verdict: Verdict::Slower,
                 ratio: 0.9,
                 low: 0.88,

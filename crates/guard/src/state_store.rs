@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Existing, rename, write_whole};
+use hugeleaf_sys::{OnExisting, rename, write_whole};
 use serde::{Deserialize, Serialize};
 
 use crate::state::GuardState;
@@ -95,7 +95,7 @@ impl StateFile {
         if bytes == self.last {
             return Ok(());
         }
-        write_whole(&self.path, &bytes, Existing::Replaced).map_err(|e| e.to_string())?;
+        write_whole(&self.path, &bytes, OnExisting::Replaced).map_err(|e| e.to_string())?;
         self.last = bytes;
         Ok(())
     }
@@ -104,8 +104,8 @@ impl StateFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{JobKind, Track};
-    use hugeleaf_host::ProgramId;
+    use crate::state::{JobKind, TreeRecord};
+    use hugeleaf_host::ForkTreeId;
     use hugeleaf_mover::{ProcessIdentity, ProcessRanges};
     use hugeleaf_units::{Bytes, Range};
 
@@ -120,14 +120,14 @@ mod tests {
 
     fn state() -> GuardState {
         let mut state = GuardState::default();
-        let id = ProgramId {
+        let id = ForkTreeId {
             pid: 7,
             start_ticks: 9,
         };
-        let track = Track {
+        let track = TreeRecord {
             job: Some(JobKind::Promote),
             moves: 3,
-            ..Track::default()
+            ..TreeRecord::default()
         };
         state.tracks.insert(id, track);
         state.counts.promotions = 3;

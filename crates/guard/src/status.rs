@@ -12,7 +12,7 @@ use crate::observation::Observation;
 use crate::policy::proof_in_words;
 use crate::pools::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
-use crate::state::{CoverageAt, GuardState, PromotionCounts, Proof, Remembered};
+use crate::state::{CoverageAt, GuardCounters, GuardState, Proof, RememberedVerdict};
 use crate::tree_state::{TreeState, TreeStatus};
 use hugeleaf_balancer::BalanceStatus;
 
@@ -37,14 +37,14 @@ pub struct GuardStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_since: Option<String>,
     pub problems: Vec<String>,
-    pub cost: Cost,
+    pub cost: GuardCost,
     pub host: HostStatus,
     #[serde(default)]
-    pub pools: PoolsStatus,
-    pub programs: Vec<ProgramStatus>,
+    pub pools: PoolCheckStatus,
+    pub programs: Vec<ProcessTreeStatus>,
     pub seen: usize,
-    pub counts: PromotionCounts,
-    pub remembered: Vec<Remembered>,
+    pub counts: GuardCounters,
+    pub remembered: Vec<RememberedVerdict>,
     pub series: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balance: Vec<BalanceStatus>,
@@ -52,7 +52,7 @@ pub struct GuardStatus {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Cost {
+pub struct GuardCost {
     #[serde(alias = "look_seconds")]
     pub scan_seconds: f64,
     pub wait_seconds: f64,
@@ -101,16 +101,16 @@ pub struct PoolStatus {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct PoolsStatus {
+pub struct PoolCheckStatus {
     /// Time of the last `verify`; missing without plans in force and pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<String>,
     pub findings: Vec<PoolFinding>,
-    pub given: Vec<GivenStatus>,
+    pub given: Vec<ReturnedPagesStatus>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GivenStatus {
+pub struct ReturnedPagesStatus {
     pub page_bytes: Bytes,
     /// The node; missing if the host counts all nodes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,15 +119,15 @@ pub struct GivenStatus {
     pub pages: u64,
 }
 
-pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolsStatus {
+pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolCheckStatus {
     let given = state.given.iter().filter(|g| g.missing() > Pages(0));
-    let given = given.map(|given| GivenStatus {
+    let given = given.map(|given| ReturnedPagesStatus {
         page_bytes: given.page.bytes(),
         node: given.node,
         had: given.had.get(),
         pages: given.pages.get(),
     });
-    PoolsStatus {
+    PoolCheckStatus {
         checked,
         findings: state.findings.clone(),
         given: given.collect(),
@@ -135,7 +135,7 @@ pub fn pools(state: &PoolsState, checked: Option<String>) -> PoolsStatus {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProgramStatus {
+pub struct ProcessTreeStatus {
     pub pid: u32,
     pub processes: usize,
     pub name: String,
@@ -177,11 +177,11 @@ pub struct ProgramStatus {
     pub coverage_history: Vec<CoverageAt>,
     /// Progress of the running promotion or demotion; missing without one, and for a test, which does both.
     #[serde(default, alias = "moving", skip_serializing_if = "Option::is_none")]
-    pub job: Option<MoveStatus>,
+    pub job: Option<JobProgress>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct MoveStatus {
+pub struct JobProgress {
     pub stage: String,
     #[serde(default)]
     pub done_bytes: Bytes,
@@ -200,9 +200,9 @@ pub struct MoveStatus {
     pub one_way: String,
 }
 
-impl From<&Progress<'_>> for MoveStatus {
-    fn from(progress: &Progress<'_>) -> MoveStatus {
-        MoveStatus {
+impl From<&Progress<'_>> for JobProgress {
+    fn from(progress: &Progress<'_>) -> JobProgress {
+        JobProgress {
             stage: progress.stage.name().into(),
             done_bytes: progress.done,
             total_bytes: progress.total,
@@ -214,7 +214,7 @@ impl From<&Progress<'_>> for MoveStatus {
     }
 }
 
-impl MoveStatus {
+impl JobProgress {
     /// Estimates the remaining time from the speed so far; `None` if unknown.
     pub fn left_seconds(&self) -> Option<f64> {
         let rest = self.total_bytes - self.done_bytes.min(self.total_bytes);
@@ -229,7 +229,7 @@ impl MoveStatus {
 }
 
 /// Formats e.g. `1.2G of 3G, 19 s left, stall 9.2 %`.
-impl std::fmt::Display for MoveStatus {
+impl std::fmt::Display for JobProgress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.total_bytes.is_zero() {
             return f.write_str(&self.stage);
@@ -251,14 +251,14 @@ impl std::fmt::Display for MoveStatus {
 }
 
 /// Returns the process trees with a detailed scan, the most promising of each state first.
-pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<ProgramStatus> {
-    let mut programs: Vec<ProgramStatus> = (seen.programs.iter())
+pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<ProcessTreeStatus> {
+    let mut programs: Vec<ProcessTreeStatus> = (seen.programs.iter())
         .filter_map(|program| {
             let track = state.tracks.get(&program.id)?;
             let rule = rule_of(&config.rules, program)?;
             let standing = track.standing.clone()?;
             let moved = track.moved.clone().unwrap_or_default();
-            Some(ProgramStatus {
+            Some(ProcessTreeStatus {
                 pid: program.id.pid,
                 processes: program.pids.len(),
                 name: program.name.clone(),
@@ -285,7 +285,7 @@ pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<
         })
         .collect();
     programs.sort_by(|a, b| {
-        let key = |p: &ProgramStatus| {
+        let key = |p: &ProcessTreeStatus| {
             (
                 p.standing.state,
                 std::cmp::Reverse(p.base_bytes + p.huge_bytes),
@@ -312,19 +312,19 @@ mod tests {
 
     #[test]
     fn how_long_a_move_goes_on() {
-        let mut one = MoveStatus {
+        let mut one = JobProgress {
             done_bytes: Bytes(25),
             total_bytes: Bytes(100),
             seconds: 10.0,
             call_seconds: 1.0,
-            ..MoveStatus::default()
+            ..JobProgress::default()
         };
         assert_eq!((one.left_seconds(), one.stalled()), (Some(30.0), Some(0.1)));
         one.done_bytes = Bytes(200);
         assert_eq!(one.left_seconds(), Some(0.0));
         one.done_bytes = Bytes(0);
         assert_eq!(one.left_seconds(), None);
-        assert_eq!(MoveStatus::default().stalled(), None);
+        assert_eq!(JobProgress::default().stalled(), None);
         one.one_way = "2M stay".into();
         assert_eq!(one.to_string(), ", 0 of 100, stall 10.0 %; 2M stay");
     }

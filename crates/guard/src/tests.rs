@@ -5,14 +5,14 @@ use std::time::Duration;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
-use hugeleaf_host::ProgramId;
+use hugeleaf_host::ForkTreeId;
 
-use crate::observation::{Detail, ObservedTree};
+use crate::observation::{ObservedTree, TreeDetail};
 
 /// Returns a busy server that has run for an hour, with a gigabyte on base pages and no detailed scan.
 pub fn seen(pid: u32) -> ObservedTree {
     ObservedTree {
-        id: ProgramId {
+        id: ForkTreeId {
             pid,
             start_ticks: 100,
         },
@@ -33,11 +33,11 @@ pub fn seen(pid: u32) -> ObservedTree {
 }
 
 /// Returns a detailed scan with these megabytes on base and huge pages.
-pub fn closer(small: u64, large: u64) -> Detail {
-    Detail {
+pub fn closer(small: u64, large: u64) -> TreeDetail {
+    TreeDetail {
         small: Bytes::from_mib(small),
         large: Bytes::from_mib(large),
-        ..Detail::default()
+        ..TreeDetail::default()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use hugeleaf_sys::{Existing, write_whole};
+use hugeleaf_sys::{OnExisting, write_whole};
 
 /// Time that a scan waits for a write.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ impl Textfile {
     /// The write failed, or it or an earlier one has not ended. The text is not written later then.
     pub(crate) fn write(&mut self, path: &Path, text: String) -> Result<(), String> {
         let at = path.to_owned();
-        let act = move || write_whole(&at, text.as_bytes(), Existing::Replaced);
+        let act = move || write_whole(&at, text.as_bytes(), OnExisting::Replaced);
         let outcome = self.begin(ANSWER, move || act().map_err(|error| error.to_string()));
         outcome.unwrap_or_else(|| {
             let path = path.display();

@@ -6,11 +6,11 @@ use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, time::age as whole};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Hours;
+use crate::config::DailyWindow;
 use hugeleaf_units::Share;
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum WhyNot {
+pub enum SkipReason {
     Own,
     Init,
     Never,
@@ -22,7 +22,7 @@ pub enum WhyNot {
     Unreadable(String),
     /// The process or its unit disabled THP by prctl.
     Disabled,
-    Hours(Vec<Hours>),
+    Hours(Vec<DailyWindow>),
     Saving,
     CgroupLimit(Bytes),
     MemoryPressure(f64),
@@ -43,31 +43,31 @@ pub enum WhyNot {
     Unable(String),
 }
 
-impl WhyNot {
+impl SkipReason {
     pub const fn id(&self) -> &'static str {
         match self {
-            WhyNot::Own => "own",
-            WhyNot::Init => "init",
-            WhyNot::Never => "rule-says-never",
-            WhyNot::Small(..) => "too-small",
-            WhyNot::Young(..) => "too-young",
-            WhyNot::Idle(..) => "too-idle",
-            WhyNot::Scans(..) => "not-long-enough",
-            WhyNot::Unreadable(_) => "unreadable",
-            WhyNot::Disabled => "thp-disabled",
-            WhyNot::Hours(_) => "time-of-day",
-            WhyNot::Saving => "saving",
-            WhyNot::CgroupLimit(_) => "cgroup-limit",
-            WhyNot::MemoryPressure(_) => "memory-pressure",
-            WhyNot::LowMemory => "low-memory",
-            WhyNot::CpuPressure(_) => "cpu-pressure",
-            WhyNot::Fragmented(_) => "fragmented",
-            WhyNot::BackOff(_) => "backing-off",
-            WhyNot::Full => "others-first",
-            WhyNot::TestElsewhere => "test-goes-on",
-            WhyNot::Paused => "paused",
-            WhyNot::Slower { .. } => "no-gain",
-            WhyNot::Unable(_) => "host-cannot",
+            SkipReason::Own => "own",
+            SkipReason::Init => "init",
+            SkipReason::Never => "rule-says-never",
+            SkipReason::Small(..) => "too-small",
+            SkipReason::Young(..) => "too-young",
+            SkipReason::Idle(..) => "too-idle",
+            SkipReason::Scans(..) => "not-long-enough",
+            SkipReason::Unreadable(_) => "unreadable",
+            SkipReason::Disabled => "thp-disabled",
+            SkipReason::Hours(_) => "time-of-day",
+            SkipReason::Saving => "saving",
+            SkipReason::CgroupLimit(_) => "cgroup-limit",
+            SkipReason::MemoryPressure(_) => "memory-pressure",
+            SkipReason::LowMemory => "low-memory",
+            SkipReason::CpuPressure(_) => "cpu-pressure",
+            SkipReason::Fragmented(_) => "fragmented",
+            SkipReason::BackOff(_) => "backing-off",
+            SkipReason::Full => "others-first",
+            SkipReason::TestElsewhere => "test-goes-on",
+            SkipReason::Paused => "paused",
+            SkipReason::Slower { .. } => "no-gain",
+            SkipReason::Unable(_) => "host-cannot",
         }
     }
 }
@@ -78,63 +78,65 @@ fn time(time: &Duration) -> String {
     format!("{number} {unit}")
 }
 
-impl WhyNot {
+impl SkipReason {
     pub(crate) fn text(&self) -> String {
         let percent = |part: &f64| (part * 100.0).round();
         let text = match self {
-            WhyNot::Own => "the guard's own process",
-            WhyNot::Init => "the first process of this host",
-            WhyNot::Never => "excluded by its rule (action = \"never\")",
-            WhyNot::Disabled => {
+            SkipReason::Own => "the guard's own process",
+            SkipReason::Init => "the first process of this host",
+            SkipReason::Never => "excluded by its rule (action = \"never\")",
+            SkipReason::Disabled => {
                 "the process or its unit disabled THP (prctl, MemoryTHP=); a rule with \
                  override = true overrides that"
             }
-            WhyNot::Saving => {
+            SkipReason::Saving => {
                 "a process forked from it saves its data: promotion would copy memory that the \
                  two share"
             }
-            WhyNot::LowMemory => "less memory is available than must stay free",
-            WhyNot::Full => "others are promoted first",
-            WhyNot::TestElsewhere => "a test is running, and promotion would disturb it",
-            WhyNot::Paused => "paused: hugeleaf guard resume",
-            WhyNot::Unable(why) => why,
-            WhyNot::Small(has, least) => {
+            SkipReason::LowMemory => "less memory is available than must stay free",
+            SkipReason::Full => "others are promoted first",
+            SkipReason::TestElsewhere => "a test is running, and promotion would disturb it",
+            SkipReason::Paused => "paused: hugeleaf guard resume",
+            SkipReason::Unable(why) => why,
+            SkipReason::Small(has, least) => {
                 return format!("{has} on base pages; the rule requires {least}");
             }
-            WhyNot::Young(age, least) => {
+            SkipReason::Young(age, least) => {
                 let (age, least) = (time(age), time(least));
                 return format!("has run for {age}; the rule requires {least}");
             }
-            WhyNot::Idle(cpu, least) => {
+            SkipReason::Idle(cpu, least) => {
                 let cpu = percent(cpu);
                 return format!("uses {cpu} % of a processor; the rule requires {least}");
             }
-            WhyNot::Scans(scans, least) => {
+            SkipReason::Scans(scans, least) => {
                 return format!("eligible in {scans} of {least} consecutive scans");
             }
-            WhyNot::Unreadable(error) => return format!("cannot be read: {error}"),
-            WhyNot::Hours(hours) => {
-                let hours: Vec<String> = hours.iter().map(Hours::to_string).collect();
+            SkipReason::Unreadable(error) => return format!("cannot be read: {error}"),
+            SkipReason::Hours(hours) => {
+                let hours: Vec<String> = hours.iter().map(DailyWindow::to_string).collect();
                 return format!("the rule allows promotion at {}", hours.join(", "));
             }
-            WhyNot::CgroupLimit(room) => return format!("its cgroup's memory limit leaves {room}"),
-            WhyNot::MemoryPressure(part) => {
+            SkipReason::CgroupLimit(room) => {
+                return format!("its cgroup's memory limit leaves {room}");
+            }
+            SkipReason::MemoryPressure(part) => {
                 return format!("tasks stall for memory {} % of the time", percent(part));
             }
-            WhyNot::CpuPressure(part) => {
+            SkipReason::CpuPressure(part) => {
                 return format!(
                     "tasks wait for a processor {} % of the time; promotion starts within a \
                      minute, with a quarter of its budget",
                     percent(part)
                 );
             }
-            WhyNot::Fragmented(left) => {
+            SkipReason::Fragmented(left) => {
                 return format!("no contiguous memory found; next try in {}", time(left));
             }
-            WhyNot::BackOff(left) => {
+            SkipReason::BackOff(left) => {
                 return format!("last attempt promoted nothing; next try in {}", time(left));
             }
-            WhyNot::Slower {
+            SkipReason::Slower {
                 verdict,
                 ratio,
                 again,
@@ -154,7 +156,7 @@ impl WhyNot {
 pub struct TreeStatus {
     /// Earlier builds wrote other names, which are still read.
     pub state: TreeState,
-    /// Reason why it is not promoted, by `WhyNot::id`; empty if it is.
+    /// Reason why it is not promoted, by `SkipReason::id`; empty if it is.
     pub reason: String,
     pub text: String,
     pub rule: String,
@@ -170,7 +172,7 @@ impl TreeStatus {
         }
     }
 
-    pub(crate) fn not(why: &WhyNot, rule: &str) -> TreeStatus {
+    pub(crate) fn not(why: &SkipReason, rule: &str) -> TreeStatus {
         TreeStatus {
             reason: why.id().to_owned(),
             ..TreeStatus::new(TreeState::Skipped, why.text(), rule)

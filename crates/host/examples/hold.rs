@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::io::Read;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Reserve};
+use hugeleaf_sys::{Advice, HugetlbReservation, Kernel, MemoryFile, MemorySyscalls};
 use hugeleaf_units::Bytes;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,14 +21,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = Kernel::new();
     let host = read_host(&Root::live(), &kernel)?;
     let pmd = host.pmd_page.get().ok_or("this host has no THP")?;
-    let space = Memory::new().reserve_addresses(size + pmd.bytes(), pmd)?;
+    let space = MemorySyscalls::new().reserve_addresses(size + pmd.bytes(), pmd)?;
     let part = space.part(skew.get(), size).ok_or("SKEW is too much")?;
     if file == "-" {
         space.map_private(part)?;
     } else {
         let file = OpenOptions::new().read(true).write(true).open(file)?;
         let file = MemoryFile::from_fd(file.into());
-        space.map_file(part, &file, 0, Reserve::All)?;
+        space.map_file(part, &file, 0, HugetlbReservation::All)?;
     }
     space.advise(part, Advice::PopulateWrite)?;
     if std::env::var_os("HOLD_COLLAPSE").is_some() {

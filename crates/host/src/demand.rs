@@ -4,18 +4,18 @@
 //! unit files and cgroups. They run a program to learn its needs if no other source has them (`ask`).
 //! Decisions are left to a plan.
 
-pub mod account;
 mod jvm;
+mod live_query;
 mod mariadb;
 mod postgres;
-mod postgres_files;
-mod query;
+mod postgres_config;
 mod resident;
-mod running;
-mod source;
+mod service_discovery;
+mod service_reader;
 mod source_kind;
 mod synthetic;
 pub mod sysv;
+pub mod user_account;
 
 use std::path::PathBuf;
 
@@ -26,12 +26,14 @@ use serde::{Deserialize, Serialize};
 use crate::fact::Fact;
 use crate::model::{PageUsage, ProcessLimits};
 
-pub use account::read_user;
-pub use jvm::{JvmSizes as JavaSizes, Region as JavaRegion, parse_sizes as parse_java_sizes};
+pub use jvm::{
+    JvmMemoryArea as JavaRegion, JvmSizes as JavaSizes, parse_sizes as parse_java_sizes,
+};
 pub use mariadb::parse_options as parse_mariadb_options;
-pub use postgres_files::setting_in as parse_postgres_setting;
-pub use source::{DemandSource, SOURCES, Services, read_services, read_source};
+pub use postgres_config::setting_in as parse_postgres_setting;
+pub use service_discovery::{DemandSource, SOURCES, Services, read_services, read_source};
 pub use source_kind::{FlagArity, SourceKind};
+pub use user_account::read_user;
 
 /// A program, or several that belong together, with memory that could be on huge pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -85,13 +87,13 @@ impl Service {
 /// A service's own setting for huge pages from the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HugePageSetting {
-    pub requirement: Requirement,
+    pub requirement: HugePageRequirement,
     /// The setting as written, as in `huge_pages = try`. Empty if there is none.
     pub text: String,
 }
 
 impl HugePageSetting {
-    fn new(how: Requirement, said: impl Into<String>) -> HugePageSetting {
+    fn new(how: HugePageRequirement, said: impl Into<String>) -> HugePageSetting {
         let said = said.into();
         HugePageSetting {
             requirement: how,
@@ -102,7 +104,7 @@ impl HugePageSetting {
 
 /// Degree to which a service requires huge pages from the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Requirement {
+pub enum HugePageRequirement {
     /// Nothing is known: the program has no such setting, or it could not be read.
     #[default]
     Unknown,
@@ -116,10 +118,13 @@ pub enum Requirement {
     Always,
 }
 
-impl Requirement {
+impl HugePageRequirement {
     /// True if its own configuration excludes the pool.
     pub const fn is_off(self) -> bool {
-        matches!(self, Requirement::Never | Requirement::Cannot)
+        matches!(
+            self,
+            HugePageRequirement::Never | HugePageRequirement::Cannot
+        )
     }
 }
 
@@ -168,7 +173,7 @@ pub struct Demand {
     /// Name of the memory in the service's own terms, as in `shared_buffers and related memory`.
     pub what: String,
     /// Its mappings, each of which is rounded up to whole pages.
-    pub mappings: Vec<Mappings>,
+    pub mappings: Vec<EqualMappings>,
     /// Source of its huge pages. Shared memory may come from the pool. Private memory goes on THP
     /// unless the program itself takes it from the pool (a JVM, MariaDB).
     pub place: PageSource,
@@ -187,7 +192,7 @@ impl Demand {
     /// Makes a demand without a page size, for a service that does not run.
     fn new(
         what: impl Into<String>,
-        mappings: Vec<Mappings>,
+        mappings: Vec<EqualMappings>,
         place: PageSource,
         source: impl Into<String>,
     ) -> Demand {
@@ -210,16 +215,16 @@ impl Demand {
 /// Equal mappings: their number and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mappings {
+pub struct EqualMappings {
     pub count: u64,
     /// Bytes of each.
     #[serde(rename(serialize = "each_bytes"))]
     pub bytes: Bytes,
 }
 
-impl Mappings {
-    pub const fn single(bytes: Bytes) -> Mappings {
-        Mappings { bytes, count: 1 }
+impl EqualMappings {
+    pub const fn single(bytes: Bytes) -> EqualMappings {
+        EqualMappings { bytes, count: 1 }
     }
 }
 

@@ -29,13 +29,13 @@ pub struct Program {
     pub path: PathBuf,
     /// The scripts on the way to it, the one that was typed first.
     pub scripts: Vec<PathBuf>,
-    pub format: Format,
+    pub format: ExecutableFormat,
     /// Rights of the program that the user who starts it does not have.
-    pub privilege: Option<Privilege>,
+    pub privilege: Option<FilePrivilege>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Format {
+pub enum ExecutableFormat {
     Elf(Elf),
     /// Another format. The kernel may know an interpreter for it (binfmt_misc).
     Other,
@@ -46,7 +46,7 @@ pub enum Format {
 /// Rights that a file gives to its process. The loader then takes no library from the environment
 /// (ld.so(8), secure-execution mode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Privilege {
+pub enum FilePrivilege {
     User(u32),
     Group(u32),
     Capabilities,
@@ -84,9 +84,9 @@ pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> 
             return Ok(read_program(path, scripts));
         };
         let interpreter = match start_of(&file).map_err(|e| runnable(e.to_string()))? {
-            Start::Script(interpreter) => interpreter,
-            Start::Text => PathBuf::from(SHELL),
-            Start::Program => return Ok(read_program(path, scripts)),
+            ExecutableKind::Script(interpreter) => interpreter,
+            ExecutableKind::Text => PathBuf::from(SHELL),
+            ExecutableKind::Program => return Ok(read_program(path, scripts)),
         };
         if scripts.len() == SCRIPTS_FOLLOWED {
             return Err(runnable("too many nested scripts".to_owned()));
@@ -102,7 +102,7 @@ pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> 
     }
 }
 
-enum Start {
+enum ExecutableKind {
     /// Begins with `#!` and this interpreter.
     Script(PathBuf),
     Text,
@@ -110,7 +110,7 @@ enum Start {
 }
 
 /// Classifies a file by its first bytes. The shell runs a file that is neither a script nor binary.
-fn start_of(file: &File) -> std::io::Result<Start> {
+fn start_of(file: &File) -> std::io::Result<ExecutableKind> {
     let mut head = Vec::with_capacity(SCRIPT_LINE);
     file.take(SCRIPT_LINE as u64).read_to_end(&mut head)?;
     if let Some(rest) = head.strip_prefix(b"#!") {
@@ -120,14 +120,14 @@ fn start_of(file: &File) -> std::io::Result<Start> {
             .find(|word| !word.is_empty());
         if let Some(word) = word {
             let word = std::ffi::OsStr::from_bytes(word);
-            return Ok(Start::Script(PathBuf::from(word)));
+            return Ok(ExecutableKind::Script(PathBuf::from(word)));
         }
     }
     let first_line = head.split(|b| *b == b'\n').next().unwrap_or_default();
     Ok(
         match first_line.contains(&0) || head.starts_with(elf::MAGIC) {
-            true => Start::Program,
-            false => Start::Text,
+            true => ExecutableKind::Program,
+            false => ExecutableKind::Text,
         },
     )
 }
@@ -190,8 +190,10 @@ fn runnable_file(path: &Path) -> Result<PathBuf, ProgramError> {
 fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
     Program {
         privilege: privilege(&path),
-        format: File::open(&path)
-            .map_or_else(|e| Format::Unknown(e.to_string()), |f| format_of(&f)),
+        format: File::open(&path).map_or_else(
+            |e| ExecutableFormat::Unknown(e.to_string()),
+            |f| format_of(&f),
+        ),
         path,
         scripts,
     }
@@ -241,18 +243,18 @@ fn part_of(file: &File, offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-fn format_of(file: &File) -> Format {
+fn format_of(file: &File) -> ExecutableFormat {
     match elf::parse(&|at, length| part_of(file, at, length)) {
-        Ok(elf) => Format::Elf(elf),
-        Err(ElfError::NotElf) => Format::Other,
-        Err(error) => Format::Unknown(error.to_string()),
+        Ok(elf) => ExecutableFormat::Elf(elf),
+        Err(ElfError::NotElf) => ExecutableFormat::Other,
+        Err(error) => ExecutableFormat::Unknown(error.to_string()),
     }
 }
 
 /// Returns the rights of the file that this process does not have. A setuid file of the same user
 /// changes nothing, and root gains nothing by capabilities.
 #[expect(clippy::disallowed_methods, reason = "the program to start")]
-fn privilege(path: &Path) -> Option<Privilege> {
+fn privilege(path: &Path) -> Option<FilePrivilege> {
     const SETUID: u32 = 0o4000;
     const SETGID: u32 = 0o2000;
     let (uid, gid) = hugeleaf_sys::real_ids();
@@ -260,11 +262,11 @@ fn privilege(path: &Path) -> Option<Privilege> {
     // Without execute permission, setgid on a file means mandatory locking.
     let group_runs = facts.mode() & 0o010 != 0;
     if facts.mode() & SETUID != 0 && facts.uid() != uid {
-        Some(Privilege::User(facts.uid()))
+        Some(FilePrivilege::User(facts.uid()))
     } else if facts.mode() & SETGID != 0 && group_runs && facts.gid() != gid {
-        Some(Privilege::Group(facts.gid()))
+        Some(FilePrivilege::Group(facts.gid()))
     } else if uid != 0 && has_file_capabilities(path) {
-        Some(Privilege::Capabilities)
+        Some(FilePrivilege::Capabilities)
     } else {
         None
     }
@@ -286,7 +288,7 @@ mod tests {
         let program = find_program(&exe, "").unwrap();
         assert_eq!(program.path, exe);
         assert_eq!((program.scripts.len(), program.privilege), (0, None));
-        let Format::Elf(elf) = program.format else {
+        let ExecutableFormat::Elf(elf) = program.format else {
             panic!("{:?}", program.format);
         };
         assert!(
@@ -367,7 +369,10 @@ mod tests {
         }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
         let found = find_program(&path, "").unwrap();
-        assert_eq!(found.privilege, Some(Privilege::User(1)));
-        assert!(matches!(found.format, Format::Unknown(_)), "{found:?}");
+        assert_eq!(found.privilege, Some(FilePrivilege::User(1)));
+        assert!(
+            matches!(found.format, ExecutableFormat::Unknown(_)),
+            "{found:?}"
+        );
     }
 }

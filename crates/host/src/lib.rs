@@ -9,7 +9,7 @@
 //! once, and compares each attached process by the size of its page tables. [`limits`] is the one answer to
 //! which limits bind a process: its own and those of its cgroups, v1 and v2, inside and outside a container.
 //! `totals` counts a shared page once. `Target::resolve` (`snapshot.rs`) is the one way from a target to
-//! processes. Commands that change something take `Resolved::one`, which refuses a name of several
+//! processes. Commands that change something take `ResolvedTarget::one`, which refuses a name of several
 //! unrelated process trees. `demand` finds services and their demand (`PROGRAMS`, `SOURCES`).
 //!
 //! This crate must not judge (that is `hugeleaf-verdict`) and must not write anything anywhere.
@@ -29,7 +29,10 @@ pub mod limits;
 pub mod model;
 mod parse;
 pub mod process;
+#[cfg(feature = "full")]
+pub mod process_scanner;
 mod root;
+mod setting_requirements;
 pub mod system;
 #[cfg(feature = "full")]
 mod target;
@@ -37,33 +40,34 @@ mod target;
 mod testing;
 #[cfg(feature = "full")]
 pub mod totals;
-mod wants;
-#[cfg(feature = "full")]
-pub mod watch;
 
 pub use fact::{Fact, ReadError};
 pub use model::{
-    Available, Buddy, Cgroup, Compaction, FreeBlocks, Host, HugetlbAccounting, HugetlbLimit,
-    Khugepaged, Leftover, LeftoverKind, Limits, MappingRequest, Memory, MemoryLimit, Owner,
-    PageSizeInfo, PageUsage, Pool, Process, ProcessKind, ProcessLimits, Role, RunPageKind,
-    RunPolicy, RunRole, RunSettings, Segment, SharedObject, Sysctl, Thp, ThpAdvice, ThpOrder,
-    ThpUse, VmFlags, pool_file, size_folder, thp_file, thp_is_on,
+    Available, Buddy, Compaction, FreeBlocks, Host, HugetlbAccounting, HugetlbCgroup, HugetlbLimit,
+    KernelLimits, Khugepaged, MappingRole, MappingSettings, Memory, MemoryLimit, OrphanKind,
+    OrphanedHugetlb, PageSizeInfo, PageUsage, Pool, Process, ProcessKind, ProcessLimits,
+    ProcessMapping, ProcessMemoryUse, RunMemoryKind, RunPageKind, RunPolicy, RunSettings,
+    SharedMemoryObject, SysctlLine, Thp, ThpAdvice, ThpMemoryKind, ThpOrder, VmFlags, pool_file,
+    size_folder, thp_file, thp_is_on,
 };
 pub use parse::ParseError;
 // Page map types are part of the model. Crates that judge a snapshot then need no sys.
-pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
+pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, UserCredentials};
 pub use root::{Root, UserFiles};
+pub use setting_requirements::{AcceptedValues, SettingRequirement};
 pub use system::{read_memory_facts, read_start_facts, read_start_facts_within};
-pub use wants::{AcceptedValues, SettingRequirement};
 #[cfg(feature = "full")]
 pub use {
     executable::{
-        Elf, Format, Privilege, Program, ProgramError, find_program, has_hidden_sqlite, parse_elf,
+        Elf, ExecutableFormat, FilePrivilege, Program, ProgramError, find_program,
+        has_hidden_sqlite, parse_elf,
     },
     limits::cgroup_paths::unescape,
     parse::MountLine,
     process::{ProcessError, ReadDetail, read_all_processes, read_process},
+    process_scanner::ForkTreeId,
     system::{HostIdentity, identity, read_host, read_leftovers, read_owners},
-    target::{ProcessTree, Resolved, Target, TargetError, all_pids, is_in_host_pid_namespace},
-    watch::ProgramId,
+    target::{
+        ProcessTree, ResolvedTarget, Target, TargetError, all_pids, is_in_host_pid_namespace,
+    },
 };

@@ -17,10 +17,10 @@ use std::path::Path;
 use hugeleaf_units::PageSize;
 
 use crate::fact::Fact;
-use crate::model::{Cgroup, MemoryLimit, ProcessLimits};
-use crate::process::stat::parse_memlock;
+use crate::model::{HugetlbCgroup, MemoryLimit, ProcessLimits};
+use crate::process::proc_parsers::parse_memlock;
 use crate::root::Root;
-use crate::system::files;
+use crate::system::file_readers;
 
 pub use cgroup_paths::{CgroupMount, cgroup_in, mounts_in};
 use cgroup_paths::{below, mount_lines, mounts, own_and_above};
@@ -56,7 +56,7 @@ pub fn read_limits(root: &Root, process: impl Display) -> ProcessLimits {
 }
 
 /// Returns every cgroup that limits hugetlb pages. Absent if no hierarchy has the hugetlb controller.
-pub fn all_hugetlb(root: &Root) -> Fact<Vec<Cgroup>> {
+pub fn all_hugetlb(root: &Root) -> Fact<Vec<HugetlbCgroup>> {
     mount_lines(root).and_then(|lines| {
         let mut mounts = mounts_in(&lines, "hugetlb");
         mounts.retain(|mount| {
@@ -89,7 +89,7 @@ pub fn all_memory(root: &Root) -> Vec<MemoryLimit> {
 }
 
 fn sizes(root: &Root) -> Vec<PageSize> {
-    let sizes = files::sizes_in(root, "sys/kernel/mm/hugepages").or_default();
+    let sizes = file_readers::sizes_in(root, "sys/kernel/mm/hugepages").or_default();
     sizes.into_iter().map(|(size, _)| size).collect()
 }
 

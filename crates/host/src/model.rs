@@ -13,8 +13,8 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::fact::Fact;
-use crate::process::stat::units_in;
-use crate::wants::SettingRequirement;
+use crate::process::proc_parsers::units_in;
+use crate::setting_requirements::SettingRequirement;
 
 /// Facts of the host as a whole.
 #[derive(Debug, Clone, Serialize)]
@@ -42,9 +42,9 @@ pub struct Host {
     #[serde(rename = "free_blocks")]
     pub buddy: Fact<Buddy>,
     /// Limits and settings outside THP that affect huge pages.
-    pub limits: Limits,
+    pub limits: KernelLimits,
     /// All cgroups that limit hugetlb pages. Those that bind a process are in its own limits.
-    pub cgroups: Fact<Vec<Cgroup>>,
+    pub cgroups: Fact<Vec<HugetlbCgroup>>,
     /// True if this host is seen from inside a container.
     #[serde(skip)]
     pub is_in_container: bool,
@@ -53,12 +53,12 @@ pub struct Host {
     pub memory_limits: Vec<MemoryLimit>,
     /// Processes that use most hugetlb pages and page tables. Filled by `status` only.
     #[serde(skip)]
-    pub owners: Vec<Owner>,
+    pub owners: Vec<ProcessMemoryUse>,
     /// Settings that running programs want. Filled by commands that advise settings.
     #[serde(skip)]
     pub wants: Vec<SettingRequirement>,
     /// Pool pages that no running process holds. Absent if they were not searched for.
-    pub leftovers: Fact<Vec<Leftover>>,
+    pub leftovers: Fact<Vec<OrphanedHugetlb>>,
     /// Lines of the kernel log on pools or failed allocations.
     pub kernel_log: Fact<Vec<String>>,
     /// Allocations that waited for compaction. Filled by [`crate::read_host`] only.
@@ -103,7 +103,7 @@ impl Host {
 
     /// Returns the setting in force of the PMD-sized THP, and its file. On kernels without one per size, that for all
     /// sizes.
-    pub fn thp_setting(&self, of: ThpUse) -> (String, &Fact<String>) {
+    pub fn thp_setting(&self, of: ThpMemoryKind) -> (String, &Fact<String>) {
         const ABSENT: &Fact<String> = &Fact::Absent;
         let thp = self.thp.known();
         let own = self
@@ -383,8 +383,12 @@ impl Serialize for Thp {
             page_bytes: order.size,
             private: order.anon.clone(),
             shared: order.shmem.clone(),
-            private_in_force: order.effective(self, ThpUse::Private).map(str::to_owned),
-            shared_in_force: order.effective(self, ThpUse::Shared).map(str::to_owned),
+            private_in_force: order
+                .effective(self, ThpMemoryKind::Private)
+                .map(str::to_owned),
+            shared_in_force: order
+                .effective(self, ThpMemoryKind::Shared)
+                .map(str::to_owned),
         };
         let mut fields = out.serialize_struct("Thp", 7)?;
         fields.serialize_field("enabled", &self.enabled)?;
@@ -401,19 +405,19 @@ impl Serialize for Thp {
 
 /// The kinds of memory with separate THP settings: private and shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ThpUse {
+pub enum ThpMemoryKind {
     /// `enabled`.
     Private,
     /// `shmem_enabled`.
     Shared,
 }
 
-impl ThpUse {
+impl ThpMemoryKind {
     /// Returns the name of its setting, for all sizes and in the folder of each.
     pub const fn knob(self) -> &'static str {
         match self {
-            ThpUse::Private => "enabled",
-            ThpUse::Shared => "shmem_enabled",
+            ThpMemoryKind::Private => "enabled",
+            ThpMemoryKind::Shared => "shmem_enabled",
         }
     }
 
@@ -435,10 +439,10 @@ pub fn thp_file(name: &str) -> String {
 
 impl Thp {
     /// Returns the setting for all sizes that inherit it.
-    pub const fn global_setting(&self, of: ThpUse) -> &Fact<String> {
+    pub const fn global_setting(&self, of: ThpMemoryKind) -> &Fact<String> {
         match of {
-            ThpUse::Private => &self.enabled,
-            ThpUse::Shared => &self.shmem_enabled,
+            ThpMemoryKind::Private => &self.enabled,
+            ThpMemoryKind::Shared => &self.shmem_enabled,
         }
     }
 
@@ -450,7 +454,7 @@ impl Thp {
     /// known. `pmd` is the size of a full huge page.
     pub fn khugepaged_sizes(&self, pmd: Option<PageSize>) -> Vec<PageSize> {
         let makes = |order: &&ThpOrder| {
-            let setting = order.effective(self, ThpUse::Private);
+            let setting = order.effective(self, ThpMemoryKind::Private);
             let is_its = Some(order.size) == pmd || self.khugepaged.collapses_small_orders;
             is_its && !order.anon.is_absent() && setting != Some("never")
         };
@@ -469,20 +473,20 @@ pub struct ThpOrder {
 }
 
 impl ThpOrder {
-    pub const fn own_setting(&self, of: ThpUse) -> &Fact<String> {
+    pub const fn own_setting(&self, of: ThpMemoryKind) -> &Fact<String> {
         match of {
-            ThpUse::Private => &self.anon,
-            ThpUse::Shared => &self.shmem,
+            ThpMemoryKind::Private => &self.anon,
+            ThpMemoryKind::Shared => &self.shmem,
         }
     }
 
     /// Returns the file of the size's own setting.
-    pub fn file(&self, of: ThpUse) -> String {
+    pub fn file(&self, of: ThpMemoryKind) -> String {
         thp_file(&format!("{}/{}", size_folder(self.size), of.knob()))
     }
 
     /// Returns the file of the setting in force: the size's own, or the one for all sizes if it inherits.
-    pub fn effective_file(&self, of: ThpUse) -> String {
+    pub fn effective_file(&self, of: ThpMemoryKind) -> String {
         match self.own_setting(of) {
             Fact::Known(word) if word == "inherit" => of.file(),
             Fact::Absent => of.file(),
@@ -491,19 +495,19 @@ impl ThpOrder {
     }
 
     /// True if some programs may get pages of the size. False if that is not known.
-    pub fn is_on(&self, thp: &Thp, of: ThpUse) -> bool {
+    pub fn is_on(&self, thp: &Thp, of: ThpMemoryKind) -> bool {
         thp_is_on(self.effective(thp, of))
     }
 
     /// Returns the setting in force, with `inherit` resolved. Every view and verdict uses it.
-    pub fn setting<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> &'a Fact<String> {
+    pub fn setting<'a>(&'a self, thp: &'a Thp, of: ThpMemoryKind) -> &'a Fact<String> {
         match self.own_setting(of) {
             Fact::Known(word) if word == "inherit" => thp.global_setting(of),
             own => own,
         }
     }
 
-    pub fn effective<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
+    pub fn effective<'a>(&'a self, thp: &'a Thp, of: ThpMemoryKind) -> Option<&'a str> {
         self.setting(thp, of).text()
     }
 }
@@ -541,7 +545,7 @@ impl Buddy {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Limits {
+pub struct KernelLimits {
     /// `/proc/sys/vm/hugetlb_shm_group`: the group that may use `SHM_HUGETLB` without CAP_IPC_LOCK.
     pub hugetlb_shm_group: Fact<u64>,
     /// `/proc/sys/kernel/shmmax`.
@@ -568,7 +572,7 @@ pub struct Limits {
     pub boot: Fact<String>,
     /// Huge-page settings in the folders `sysctl.d`, in the order in which they are applied. Of two with one key, the
     /// later wins.
-    pub sysctl: Fact<Vec<Sysctl>>,
+    pub sysctl: Fact<Vec<SysctlLine>>,
 }
 
 /// Leaves out an unlimited value.
@@ -579,7 +583,7 @@ fn limit<S: Serializer>(limit: &Fact<Bytes>, out: S) -> Result<S::Ok, S::Error> 
 
 /// One setting in a file. The value in force may differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Sysctl {
+pub struct SysctlLine {
     pub path: String,
     /// The key with dots, as in `vm.nr_hugepages`.
     pub key: String,
@@ -588,7 +592,7 @@ pub struct Sysctl {
 
 /// A cgroup that limits hugetlb pages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Cgroup {
+pub struct HugetlbCgroup {
     /// Version of the hierarchy, 1 or 2.
     pub version: u8,
     /// Path below the hierarchy's mount, as in `/system.slice/postgresql.service`.
@@ -663,7 +667,7 @@ impl HugetlbLimit {
     }
 }
 
-impl Cgroup {
+impl HugetlbCgroup {
     /// Returns the path of a file of the hugetlb controller for pages of a size.
     pub fn file(&self, size: PageSize, name: &str) -> String {
         format!("{}/hugetlb.{}.{name}", self.folder, name_of(size))
@@ -686,7 +690,7 @@ impl Cgroup {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessLimits {
     /// Its cgroups that limit hugetlb pages.
-    pub hugetlb: Vec<Cgroup>,
+    pub hugetlb: Vec<HugetlbCgroup>,
     /// Its cgroups that limit memory.
     pub memory: Vec<MemoryLimit>,
     /// Soft memlock limit (`limits`). `u64::MAX` is unlimited.
@@ -701,7 +705,7 @@ impl ProcessLimits {
         &self,
         size: PageSize,
         of: HugetlbAccounting,
-    ) -> Option<(&Cgroup, &HugetlbLimit)> {
+    ) -> Option<(&HugetlbCgroup, &HugetlbLimit)> {
         let all = self.hugetlb.iter();
         let all = all.flat_map(|group| group.hugetlb.iter().map(move |limit| (group, limit)));
         all.filter(|(_, limit)| limit.size == size && limit.room(of).is_some())
@@ -766,7 +770,7 @@ impl MemoryLimit {
 
 /// Pool pages that no running process holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Leftover {
+pub struct OrphanedHugetlb {
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
     pub bytes: Bytes,
@@ -774,12 +778,12 @@ pub struct Leftover {
     /// The name of the user.
     pub owner: Option<String>,
     #[serde(flatten)]
-    pub kind: LeftoverKind,
+    pub kind: OrphanKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
-pub enum LeftoverKind {
+pub enum OrphanKind {
     /// A file in a hugetlbfs.
     File { path: String },
     /// A SysV segment without attachments.
@@ -788,7 +792,7 @@ pub enum LeftoverKind {
 
 /// A process as shown on a host-wide screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
+pub struct ProcessMemoryUse {
     pub pid: Pid,
     pub name: String,
     /// Its page tables (`VmPTE`).
@@ -910,7 +914,7 @@ pub struct Process {
     /// Its memory by page size. Unreadable if it is another user's and hidden.
     pub by_page_size: Fact<Vec<PageUsage>>,
     /// Its mappings. Empty unless the process was read individually.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<ProcessMapping>,
     pub children: Vec<Pid>,
     /// Settings that `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`). Read along with segments.
     pub run: Fact<RunSettings>,
@@ -955,7 +959,7 @@ impl Process {
 
 hugeleaf_units::named! {
     /// Kinds of memory that a policy of `hugeleaf run` names.
-    pub enum RunRole {
+    pub enum RunMemoryKind {
         /// Data, zero data, heap and other private anonymous memory.
         Data = "data",
         /// Shared memory: SysV, POSIX, memfd, shared anonymous.
@@ -966,7 +970,7 @@ hugeleaf_units::named! {
     }
 }
 
-impl std::fmt::Display for RunRole {
+impl std::fmt::Display for RunMemoryKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
     }
@@ -1000,7 +1004,7 @@ pub struct RunSettings {
     pub base: Option<PageSize>,
     /// The size of a full THP. `None` if the host had none.
     pub pmd: Option<PageSize>,
-    /// The policy of each role, in the order of [`RunRole::ALL`].
+    /// The policy of each role, in the order of [`RunMemoryKind::ALL`].
     pub roles: [RunPolicy; 4],
     /// Size of the process up to which private memory stays on base pages.
     pub data_after: Option<Bytes>,
@@ -1020,13 +1024,13 @@ pub struct RunSettings {
 }
 
 impl RunSettings {
-    pub const fn policy(&self, role: RunRole) -> &RunPolicy {
+    pub const fn policy(&self, role: RunMemoryKind) -> &RunPolicy {
         &self.roles[role as usize]
     }
 }
 
 hugeleaf_units::named! {
-    pub enum Role {
+    pub enum MappingRole {
         /// Code: executable file mappings.
         Text = "text",
         /// Initialised and zero data of a program or library.
@@ -1057,7 +1061,7 @@ pub enum ThpAdvice {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct MappingRequest {
+pub struct MappingSettings {
     pub advised: ThpAdvice,
     #[serde(rename = "hugetlb_page_bytes")]
     pub hugetlb: Option<PageSize>,
@@ -1077,9 +1081,9 @@ impl VmFlags {
 }
 
 #[derive(Debug, Clone)]
-pub struct Segment {
+pub struct ProcessMapping {
     pub range: Range,
-    pub role: Role,
+    pub role: MappingRole,
     /// Path or name as in `maps`, including `[heap]` and the like. Empty for plain anonymous memory.
     pub name: String,
     /// `r`, `w`, `x` as in `maps`.
@@ -1090,7 +1094,7 @@ pub struct Segment {
     pub offset: u64,
     /// Device and inode. (0, 0, 0) for private anonymous memory, also for a private mapping of `/dev/zero`.
     pub object: (u32, u32, u64),
-    pub request: MappingRequest,
+    pub request: MappingSettings,
     /// Flags. Empty if only `maps` was read.
     pub flags: VmFlags,
     /// `THPeligible`: true if the kernel would place a huge page here at the next fault or scan.
@@ -1123,7 +1127,7 @@ pub struct Segment {
     pub mount_huge: Option<String>,
 }
 
-impl Segment {
+impl ProcessMapping {
     /// True if address and offset agree modulo `size`. A shared mapping needs this for its pages of that size to be
     /// mapped whole. Always true for private anonymous memory.
     pub fn is_aligned_to(&self, size: PageSize) -> bool {
@@ -1133,7 +1137,7 @@ impl Segment {
 
 /// A shared-memory object and the processes that attach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SharedObject {
+pub struct SharedMemoryObject {
     pub object: (u32, u32, u64),
     /// Name as in `maps`.
     pub name: String,

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hugeleaf_sys::{
-    ConfinedFolder, Errno, Pid, Rights, list_at_most, open_regular, read_at_most, with_stall_limit,
+    ConfinedFolder, Errno, Pid, UserCredentials, list_at_most, open_regular, read_at_most,
+    with_stall_limit,
 };
 use hugeleaf_units::Bytes;
 
@@ -188,7 +189,11 @@ impl Root {
     ///
     /// # Errors
     /// If its root cannot be opened.
-    pub fn files_of_process(&self, pid: Pid, rights: Rights) -> std::io::Result<UserFiles> {
+    pub fn files_of_process(
+        &self,
+        pid: Pid,
+        rights: UserCredentials,
+    ) -> std::io::Result<UserFiles> {
         let link = |of: &str| std::fs::read_link(self.path(format!("proc/{of}")));
         let top = format!("{pid}/root");
         let is_same = !self.is_live()
@@ -205,11 +210,11 @@ impl Root {
     ///
     /// # Errors
     /// If the root cannot be opened.
-    pub fn files_of_user(&self, rights: Rights) -> std::io::Result<UserFiles> {
+    pub fn files_of_user(&self, rights: UserCredentials) -> std::io::Result<UserFiles> {
         self.theirs(&self.dir, rights)
     }
 
-    fn theirs(&self, folder: &Path, rights: Rights) -> std::io::Result<UserFiles> {
+    fn theirs(&self, folder: &Path, rights: UserCredentials) -> std::io::Result<UserFiles> {
         let rights = self.is_live().then_some(rights);
         let inside = answered(folder, move |folder| ConfinedFolder::new(folder, rights))?;
         Ok(UserFiles {
@@ -454,7 +459,7 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let Some(_dead) = hugeleaf_testkit::DeadFiles::mount(test, dir.path()) else {
+        let Some(_dead) = hugeleaf_testkit::HungMount::mount(test, dir.path()) else {
             return;
         };
         let at = |name: &str| dir.path().join(name);
@@ -469,7 +474,7 @@ mod tests {
         assert!(is_unread(root.read(relative("c")).error()));
         assert!(is_unread(root.list(relative("d")).error()));
         for uid in [0, hugeleaf_testkit::NOBODY] {
-            let rights = Rights {
+            let rights = UserCredentials {
                 uid,
                 gid: uid,
                 groups: Vec::new(),

@@ -6,7 +6,7 @@ use hugeleaf_sys::{Pid, own_pid};
 
 use crate::limits::cgroup_paths::in_hierarchy;
 use crate::model::{Process, ProcessKind};
-use crate::process::stat::{unit_of, units_in};
+use crate::process::proc_parsers::{unit_of, units_in};
 use crate::process::{self, ProcessError};
 use crate::root::Root;
 use crate::system::unit_files;
@@ -89,13 +89,13 @@ fn in_words(trees: &[ProcessTree]) -> String {
 
 /// The processes of a target. Only [`Target::resolve`] creates one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedTarget {
     text: String,
     /// Has more than one entry only for a name, and for a unit that several users have.
     trees: Vec<ProcessTree>,
 }
 
-impl Resolved {
+impl ResolvedTarget {
     /// Returns all processes, ids ascending, for callers that only read.
     pub fn all(self) -> Vec<Pid> {
         let mut pids: Vec<Pid> = self.trees.into_iter().flat_map(|tree| tree.pids).collect();
@@ -165,7 +165,7 @@ impl Target {
     ///
     /// # Errors
     /// [`TargetError`] if no process matches.
-    pub fn resolve(&self, root: &Root) -> Result<Resolved, TargetError> {
+    pub fn resolve(&self, root: &Root) -> Result<ResolvedTarget, TargetError> {
         let matching = |wanted: &dyn Fn(&Process) -> bool| living(root).filter(wanted).collect();
         let found: Vec<Process> = match self {
             Target::Pid(pid) | Target::Tree(pid) => {
@@ -191,11 +191,11 @@ impl Target {
             });
         };
         Ok(match self {
-            Target::Name(text) => Resolved {
+            Target::Name(text) => ResolvedTarget {
                 text: text.clone(),
                 trees: trees(&found, &living(root).collect::<Vec<_>>()),
             },
-            Target::Unit(unit) => Resolved {
+            Target::Unit(unit) => ResolvedTarget {
                 text: unit.clone(),
                 trees: by_manager(&found, unit),
             },
@@ -203,7 +203,7 @@ impl Target {
         })
     }
 
-    fn as_one(&self, first: Pid, pids: Vec<Pid>) -> Resolved {
+    fn as_one(&self, first: Pid, pids: Vec<Pid>) -> ResolvedTarget {
         let tree = ProcessTree {
             first,
             uid: 0,
@@ -211,7 +211,7 @@ impl Target {
             command_line: String::new(),
             pids,
         };
-        Resolved {
+        ResolvedTarget {
             text: self.to_string(),
             trees: vec![tree],
         }
@@ -425,7 +425,7 @@ mod tests {
     /// Returns what a command that changes something takes. Empty if no process matches.
     fn taken(root: &Root, text: &str) -> Vec<u32> {
         let target: Target = text.parse().unwrap();
-        match target.resolve(root).and_then(Resolved::single_tree) {
+        match target.resolve(root).and_then(ResolvedTarget::single_tree) {
             Ok(pids) => pids.iter().map(|pid| pid.0).collect(),
             Err(TargetError::NoMatch { .. }) => Vec::new(),
             Err(error) => panic!("{text}: {error}"),
@@ -565,7 +565,7 @@ mod tests {
             [vec![10, 12], vec![21]]
         );
         assert_eq!(of(&[30, 31]).iter().flat_map(pids).count(), 2);
-        let resolved = Resolved {
+        let resolved = ResolvedTarget {
             text: "db".into(),
             trees: two,
         };
@@ -698,7 +698,7 @@ mod tests {
             (at, depth) in any::<(prop::sample::Index, prop::sample::Index)>(),
         ) {
             let (_dir, root) = host_of(&all);
-            let one = |target: Target| target.resolve(&root).and_then(Resolved::single_tree).ok();
+            let one = |target: Target| target.resolve(&root).and_then(ResolvedTarget::single_tree).ok();
             let has = |units: &[String]| units.iter().any(|own| own == unit);
 
             let of_system = those(&all, |at| has(&all[at].system));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind, Range};
 
-use crate::model::{Host, PageUsage, Process, Segment, SharedObject};
+use crate::model::{Host, PageUsage, Process, ProcessMapping, SharedMemoryObject};
 
 /// Returns the memory of a host's processes by page size, each page once. Uses the kernel's own counters
 /// (`/proc/meminfo` and the pools), not the sum over processes.
@@ -44,7 +44,7 @@ pub fn process_memory(processes: &[Process]) -> Vec<PageUsage> {
 /// Returns the memory of a group of processes by page size, from a scan of the whole host (`read_all_processes`), which has
 /// no segments. A page of a shared object counts once. That scan does not tell which other pages are shared, those of
 /// libraries and those shared since a fork, so they count in each process.
-pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<PageUsage> {
+pub fn of_group(processes: &[&Process], shared: &[SharedMemoryObject]) -> Vec<PageUsage> {
     // The parts of the processes' memory in shared objects, in each of them and counted once.
     let (mut in_each, mut counted_once, mut table) = (Vec::new(), Vec::new(), Vec::new());
     for object in shared {
@@ -82,7 +82,7 @@ pub fn of_group(processes: &[&Process], shared: &[SharedObject]) -> Vec<PageUsag
 }
 
 /// Returns an object's memory by page size as one of its processes maps it; `None` if that process does not attach it.
-fn table_in(object: &SharedObject, pid: Pid) -> Option<&[PageUsage]> {
+fn table_in(object: &SharedMemoryObject, pid: Pid) -> Option<&[PageUsage]> {
     // Attached processes are in order of their ids.
     object.attached.binary_search(&pid).ok()?;
     let worse = object.worse.iter().find(|(worse, _)| *worse == pid);
@@ -150,7 +150,7 @@ pub fn union_len(mut ranges: Vec<Range>) -> Bytes {
 #[derive(Debug, Clone, Copy)]
 struct SegmentView<'a> {
     at: (usize, usize),
-    segment: &'a Segment,
+    segment: &'a ProcessMapping,
     /// Offset in the object. The address for private anonymous memory, which stays the same after fork.
     start: u64,
     end: u64,
@@ -284,7 +284,7 @@ fn shares(group: &[SegmentView<'_>], deepest: u64) -> Vec<Bytes> {
 
 /// Divides the counted bytes of a segment by page size. Private memory counts from the smallest pages up,
 /// because pages written since fork were copied one by one.
-fn part_of(segment: &Segment, counted: Bytes) -> Vec<PageUsage> {
+fn part_of(segment: &ProcessMapping, counted: Bytes) -> Vec<PageUsage> {
     let mut left = counted;
     let mut table = Vec::new();
     for held in &segment.by_page_size {
@@ -302,7 +302,7 @@ fn part_of(segment: &Segment, counted: Bytes) -> Vec<PageUsage> {
 mod tests {
     use super::*;
     use crate::fact::Fact;
-    use crate::model::{MappingRequest, Role, VmFlags};
+    use crate::model::{MappingRole, MappingSettings, VmFlags};
     use hugeleaf_units::{PageSize, Range};
     use proptest::prelude::*;
 
@@ -313,7 +313,7 @@ mod tests {
     }
 
     /// Makes a segment from page `start`, with the number of mappings of each page. 0 is not resident.
-    fn segment(start: u64, mappings: &[u64]) -> Segment {
+    fn segment(start: u64, mappings: &[u64]) -> ProcessMapping {
         let bytes = |n: usize| Bytes(n as u64 * PAGE);
         let resident: Vec<u64> = mappings.iter().copied().filter(|n| *n > 0).collect();
         let shared = resident.iter().filter(|n| **n > 1).count();
@@ -325,15 +325,15 @@ mod tests {
             PageKind::Base,
             bytes(resident.len()),
         );
-        Segment {
+        ProcessMapping {
             range: Range::new(start * PAGE, start * PAGE + mappings.len() as u64 * PAGE).unwrap(),
-            role: Role::Anon,
+            role: MappingRole::Anon,
             name: String::new(),
             permissions: [true, true, false],
             shared: false,
             offset: 0,
             object: (0, 0, 0),
-            request: MappingRequest::default(),
+            request: MappingSettings::default(),
             flags: VmFlags::default(),
             thp_eligible: Fact::Absent,
             collapses: Fact::Absent,
@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    fn process(segments: Vec<Segment>) -> Process {
+    fn process(segments: Vec<ProcessMapping>) -> Process {
         Process {
             segments,
             ..Process::default()
@@ -396,7 +396,7 @@ mod tests {
         };
         let on_large = |pages| held(large, PageKind::Thp, pages);
         let on_base = |pages| held(base(), PageKind::Base, pages);
-        let object = SharedObject {
+        let object = SharedMemoryObject {
             object: (0, 1, 9),
             name: "shared".to_owned(),
             by_page_size: vec![on_large(800)],

@@ -2,8 +2,8 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{
-    DemandError, DemandSource, PageSource, Requirement, SOURCES, Service, ServiceKind, Services,
-    read_services, read_source,
+    DemandError, DemandSource, HugePageRequirement, PageSource, SOURCES, Service, ServiceKind,
+    Services, read_services, read_source,
 };
 use hugeleaf_host::{Fact, Pid, Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
@@ -89,7 +89,7 @@ fn a_running_cluster_is_told_by_its_shared_mapping() {
             service.huge_page_setting.requirement,
             service.huge_page_setting.text.as_str()
         ),
-        (Requirement::IfAvailable, "")
+        (HugePageRequirement::IfAvailable, "")
     );
     let demand = &service.demands[0];
     assert_eq!(demand.bytes(), Bytes::from_kib(524_300));

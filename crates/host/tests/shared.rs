@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use hugeleaf_host::{PageUsage, Process, Root, SharedObject, read_all_processes, read_host};
+use hugeleaf_host::{PageUsage, Process, Root, SharedMemoryObject, read_all_processes, read_host};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
 
@@ -66,7 +66,7 @@ fn shared_file(name: &str, size: Bytes) -> (PathBuf, File) {
     (path, file)
 }
 
-fn look() -> (Vec<Process>, Vec<SharedObject>) {
+fn look() -> (Vec<Process>, Vec<SharedMemoryObject>) {
     let kernel = Kernel::new();
     let host = read_host(&Root::live(), &kernel).unwrap();
     read_all_processes(&Root::live(), &kernel, &host)
@@ -97,7 +97,7 @@ fn thp_here(test: &str) -> bool {
 
 #[test]
 fn one_of_many_that_attached_misaligned_is_told_apart() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !thp_here("one_of_many_that_attached_misaligned_is_told_apart") {
         return;
     }
@@ -141,7 +141,7 @@ fn one_of_many_that_attached_misaligned_is_told_apart() {
 
 #[test]
 fn memory_on_base_pages_is_not_taken_for_large() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !thp_here("memory_on_base_pages_is_not_taken_for_large") {
         return;
     }
@@ -167,7 +167,7 @@ fn memory_on_base_pages_is_not_taken_for_large() {
 
 #[test]
 fn private_memory_is_seen_by_size() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !thp_here("private_memory_is_seen_by_size") {
         return;
     }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::RunSettings;
 use hugeleaf_units::{Bytes, Failure, Ladder};
-use hugeleaf_verdict::run::{ResolvedPolicy, SANITIZER_OPTION};
+use hugeleaf_verdict::run_requests::{ResolvedPolicy, SANITIZER_OPTION};
 
-use crate::library::Library;
+use crate::library_file::PreloadLibrary;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
@@ -16,7 +16,7 @@ const SQLITE: &str = "HUGELEAF_SQLITE";
 
 /// Size of SQLite's page cache, and the library that provides it.
 #[derive(Debug, Clone)]
-pub struct SqliteCache {
+pub struct SqliteCacheSettings {
     pub library: PathBuf,
     pub size: Bytes,
     pub ladder: Ladder,
@@ -27,7 +27,7 @@ pub struct SqliteCache {
 pub fn variables(
     settled: &ResolvedPolicy,
     library: Option<PathBuf>,
-    sqlite: Option<&SqliteCache>,
+    sqlite: Option<&SqliteCacheSettings>,
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
     let before = |name| std::env::var_os(name).unwrap_or_default();
     let mut all = Vec::new();
@@ -84,7 +84,7 @@ fn preload(libraries: &[&Path], before: &OsStr) -> OsString {
 }
 
 fn is_ours(path: &[u8]) -> bool {
-    Library::is_one(path.rsplit(|b| *b == b'/').next().unwrap_or_default())
+    PreloadLibrary::is_one(path.rsplit(|b| *b == b'/').next().unwrap_or_default())
 }
 
 /// Returns the sanitizer's options plus the one that permits a library before it. A value that the user has set is kept.

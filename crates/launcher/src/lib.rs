@@ -1,30 +1,30 @@
 //! Starts programs on the configured page sizes: the library to load, the variables to set, and the watch over a
 //! program's process tree.
 //!
-//! [`variables`] passes a policy to `hugeleaf-preload`, the [`Library`] that the program loads, and [`Watch`] observes what
+//! [`variables`] passes a policy to `hugeleaf-preload`, the [`PreloadLibrary`] that the program loads, and [`Watch`] observes what
 //! its processes get. This crate must not move memory (`hugeleaf-mover` does) and must not print.
 //!
-//! Main types: [`Library`], [`Watch`], [`SqliteCache`].
+//! Main types: [`PreloadLibrary`], [`Watch`], [`SqliteCacheSettings`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod environment;
-mod library;
+mod library_file;
+mod process_peaks;
 mod process_watch;
-mod tree;
 
 use std::path::PathBuf;
 
 use hugeleaf_host::{Pid, Program};
-use hugeleaf_sys::TaskPolicy;
+use hugeleaf_sys::NumaTaskPolicy;
 use hugeleaf_units::{Bytes, Failure};
-use hugeleaf_verdict::roles::RoleState;
-use hugeleaf_verdict::run::{Numa, Obstacle, Policy, obstacle};
+use hugeleaf_verdict::role_results::RoleResult;
+use hugeleaf_verdict::run_requests::{NumaPolicy, PreloadObstacle, RunFlags, obstacle};
 use serde::Serialize;
 
-pub use environment::{SqliteCache, variables};
-pub use library::{Library, place};
-pub use process_watch::{Watch, Watcher};
+pub use environment::{SqliteCacheSettings, variables};
+pub use library_file::{PreloadLibrary, place};
+pub use process_watch::{PreparedWatch, Watch};
 
 /// A process as observed when it held the most memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,7 +41,7 @@ pub struct ProcessPeak {
     pub peak: Bytes,
     /// True for the observation at exit, for which the library delays the process.
     pub at_exit: bool,
-    pub roles: Vec<RoleState>,
+    pub roles: Vec<RoleResult>,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -55,14 +55,14 @@ pub struct WatchReport {
     #[serde(rename = "peak_resident_bytes")]
     pub peak: Bytes,
     /// Roles of all processes at that moment, shared memory counted once.
-    pub roles: Vec<RoleState>,
+    pub roles: Vec<RoleResult>,
     /// Files with a SQLite whose functions are hidden, which `--sqlite` cannot reach.
     #[serde(rename = "hidden_sqlite_files", skip_serializing_if = "Vec::is_empty")]
     pub hidden_sqlite: Vec<PathBuf>,
 }
 
 /// Returns the obstacle that prevents loading the library into the program, if the policy selects the program.
-pub fn find_obstacle(policy: &Policy, program: &Program) -> Option<Obstacle> {
+pub fn find_obstacle(policy: &RunFlags, program: &Program) -> Option<PreloadObstacle> {
     let name = program.path.file_name()?.to_string_lossy();
     let is_meant = policy.only.is_empty() || policy.only.iter().any(|only| *only == name);
     obstacle(program, std::env::consts::ARCH).filter(|o| is_meant || !o.may_pass_on)
@@ -73,8 +73,8 @@ pub fn find_obstacle(policy: &Policy, program: &Program) -> Option<Obstacle> {
 /// # Errors
 /// No folder is writable only by this user or root.
 pub fn library_for(
-    obstacle: Option<&Obstacle>,
-    library: &Library,
+    obstacle: Option<&PreloadObstacle>,
+    library: &PreloadLibrary,
     is_dry: bool,
 ) -> Result<Option<PathBuf>, Failure> {
     match obstacle {
@@ -84,15 +84,15 @@ pub fn library_for(
 }
 
 /// Sets this process's memory policy, which programs that it executes or starts inherit.
-pub fn set_numa(policy: &Policy) -> Result<(), Failure> {
+pub fn set_numa(policy: &RunFlags) -> Result<(), Failure> {
     let Some(numa) = &policy.numa else {
         return Ok(());
     };
     let task = match numa {
-        Numa::Bind(nodes) => TaskPolicy::Bind(nodes.clone()),
-        Numa::Prefer(node) => TaskPolicy::Prefer(*node),
-        Numa::Interleave(nodes) => TaskPolicy::Interleave(nodes.clone()),
-        Numa::Local => TaskPolicy::Local,
+        NumaPolicy::Bind(nodes) => NumaTaskPolicy::Bind(nodes.clone()),
+        NumaPolicy::Prefer(node) => NumaTaskPolicy::Prefer(*node),
+        NumaPolicy::Interleave(nodes) => NumaTaskPolicy::Interleave(nodes.clone()),
+        NumaPolicy::Local => NumaTaskPolicy::Local,
     };
     hugeleaf_sys::set_task_policy(&task).map_err(|error| {
         Failure::new(

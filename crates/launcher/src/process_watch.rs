@@ -21,14 +21,14 @@ use hugeleaf_units::Failure;
 use tempfile::{Builder, TempDir};
 
 use crate::WatchReport;
-use crate::tree::Tree;
+use crate::process_peaks::WatchedTree;
 
 /// Delay of the first scan, and the longest pause between two.
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub struct Watcher {
+pub struct PreparedWatch {
     folder: TempDir,
     socket: PathBuf,
     listener: UnixListener,
@@ -74,13 +74,13 @@ fn private_folder() -> Result<TempDir, Failure> {
         .map_err(|error| no_socket(&above, &error))
 }
 
-impl Watcher {
+impl PreparedWatch {
     /// Creates the socket and folder that must exist before the program starts.
-    pub fn new(root: &Root, host: Host) -> Result<Watcher, Failure> {
+    pub fn new(root: &Root, host: Host) -> Result<PreparedWatch, Failure> {
         let folder = private_folder()?;
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).map_err(|error| no_socket(&socket, &error))?;
-        Ok(Watcher {
+        Ok(PreparedWatch {
             folder,
             socket,
             listener,
@@ -103,7 +103,7 @@ impl Watcher {
         // The launcher wrote these settings, so they always parse.
         let settings = parse_run_settings(settings).unwrap_or_default();
         let socket = self.socket.display().to_string();
-        let tree = Tree::new(pid, self.before, settings, socket, self.host, finds_sqlite);
+        let tree = WatchedTree::new(pid, self.before, settings, socket, self.host, finds_sqlite);
         let thread = std::thread::spawn(move || watch(tree, &queue));
         Watch {
             thread,
@@ -135,7 +135,7 @@ fn listen(listener: &UnixListener, events: &Sender<Event>) {
     }
 }
 
-fn watch(mut tree: Tree, events: &Receiver<Event>) -> WatchReport {
+fn watch(mut tree: WatchedTree, events: &Receiver<Event>) -> WatchReport {
     let mut pause = FIRST;
     let mut next = Instant::now() + pause;
     loop {

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{DemoteOptions, Percent, PromoteOptions, demote, promote};
-use hugeleaf_sys::{Advice, Kernel, Mapping, Pid, Sharing};
+use hugeleaf_sys::{Advice, Kernel, OwnMapping, Pid, Sharing};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use serde_json::{Value, json};
 
@@ -134,7 +134,7 @@ fn parse(arguments: &[String]) -> Result<Settings, Failed> {
 
 /// Runs the process whose memory is promoted: touches it, prints its address, and waits.
 fn victim(size: Bytes) -> Result<(), Failed> {
-    let mapping = Mapping::anonymous(size, Sharing::Private)?;
+    let mapping = OwnMapping::anonymous(size, Sharing::Private)?;
     mapping.touch(Kernel::new().base_page().bytes())?;
     println!("{} {}", mapping.range().start(), mapping.range().end());
     std::io::stdout().flush()?;

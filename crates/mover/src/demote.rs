@@ -7,15 +7,15 @@ use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, Pid, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::blocks;
+use crate::block_plan;
+use crate::debugfs_split::{self, DebugfsSplitter};
 use crate::finish::{Outcome, finish};
-use crate::job::{Context, Job, State, Work};
+use crate::job::{BlockState, Context, Job, ProcessWork};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
 use crate::precondition::PreconditionError;
 use crate::process_memory::HeldBeforeSplit;
-use crate::split::{self, Splitter};
-use crate::{job, pacer, readback, zero_pages};
+use crate::{job, pacer, readback, split_restore};
 
 /// Number of attempts on a huge page that stays whole although the kernel reported success. Another
 /// task held a reference to it at that moment.
@@ -56,7 +56,7 @@ pub fn demote(
     let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
     job.begin(&works);
     if !options.dry_run {
-        let mut splitter = Splitter::default();
+        let mut splitter = DebugfsSplitter::default();
         for work in &mut works {
             let by_file = splitter.takes(&mut job, work);
             split_all(&mut job, work, by_file);
@@ -71,7 +71,7 @@ fn plan_all(
     pids: &[Pid],
     options: &DemoteOptions,
     huge: PageSize,
-) -> Result<(Vec<Work>, Vec<Skipped>), PreconditionError> {
+) -> Result<(Vec<ProcessWork>, Vec<Skipped>), PreconditionError> {
     let probe = (!options.dry_run).then_some(Advice::Cold);
     let (open, skipped) = job::open_all(context, pids, options.only.as_deref(), probe)?;
     let rules = job::rules(context, &open, options.only.as_deref(), huge);
@@ -79,17 +79,17 @@ fn plan_all(
         .into_iter()
         .enumerate()
         .map(|(index, (identity, before))| {
-            let plan = blocks::plan_split(index, &before, &rules);
-            Work::new(identity, before, plan)
+            let plan = block_plan::plan_split(index, &before, &rules);
+            ProcessWork::new(identity, before, plan)
         });
     Ok((each.collect(), skipped))
 }
 
 /// Splits by MADV_COLD. With `but_shared`, memory that several processes map is left to debugfs.
-fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
+fn split_all(job: &mut Job<'_>, work: &mut ProcessWork, but_shared: bool) {
     let base = job.context.kernel.base_page();
     let mut todo: Vec<usize> = (0..work.states.len())
-        .filter(|i| !(but_shared && split::is_shared(&work.plan.blocks[*i])))
+        .filter(|i| !(but_shared && debugfs_split::is_shared(&work.plan.blocks[*i])))
         .collect();
     if todo.is_empty() {
         return;
@@ -111,7 +111,7 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
         todo.retain(|i| {
             now[*i] == readback::ReadbackState::Huge
                 && work.plan.blocks[*i].exclusive
-                && !matches!(work.states[*i], State::Failed(_))
+                && !matches!(work.states[*i], BlockState::Failed(_))
         });
         if todo.is_empty() {
             return;
@@ -122,11 +122,17 @@ fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
 /// Applies MADV_COLD to one base page of each block of `todo`, `most` blocks per call. A call stops at
 /// the first range that fails and returns its progress.
 #[expect(clippy::disallowed_methods, reason = "within Job::call")]
-fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, base: PageSize) {
+fn pass_over(
+    job: &mut Job<'_>,
+    work: &mut ProcessWork,
+    todo: &[usize],
+    most: usize,
+    base: PageSize,
+) {
     let mut at = 0;
     let mut len = most;
     while at < todo.len() {
-        if work.states[todo[at]] == State::Failed(Reason::Denied) || !job.may_go_on(work) {
+        if work.states[todo[at]] == BlockState::Failed(Reason::Denied) || !job.may_go_on(work) {
             return;
         }
         let chunk = &todo[at..todo.len().min(at + len)];
@@ -147,9 +153,9 @@ fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, ba
             Err(_) => 0,
         };
         for i in &chunk[..through] {
-            note(job, work, *i, State::Called);
+            note(job, work, *i, BlockState::Called);
         }
-        zero_pages::restore_after_split(job, work, &chunk[..through]);
+        split_restore::restore_after_split(job, work, &chunk[..through]);
         at += through;
         len = most;
         match answer {
@@ -168,8 +174,8 @@ fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, ba
     }
 }
 
-fn note(job: &mut Job<'_>, work: &mut Work, block: usize, state: State) {
-    if work.states[block] == State::Todo {
+fn note(job: &mut Job<'_>, work: &mut ProcessWork, block: usize, state: BlockState) {
+    if work.states[block] == BlockState::Todo {
         job.done += work.plan.blocks[block].range.len();
     }
     work.states[block] = state;
@@ -177,13 +183,13 @@ fn note(job: &mut Job<'_>, work: &mut Work, block: usize, state: State) {
 }
 
 /// Maps an error on one block to a state (mm/madvise.c).
-fn refused(job: &Job<'_>, work: &mut Work, block: usize, error: &SysError) -> State {
+fn refused(job: &Job<'_>, work: &mut ProcessWork, block: usize, error: &SysError) -> BlockState {
     match error.errno {
-        Errno::AGAIN | Errno::INTR => State::Again(Reason::Busy),
-        Errno::BUSY => State::Again(Reason::Busy),
-        Errno::NOMEM => State::Failed(Reason::Unmapped),
-        Errno::INVAL if work.plan.blocks[block].locked => State::Failed(Reason::Locked),
-        Errno::INVAL => State::Failed(Reason::Refused),
+        Errno::AGAIN | Errno::INTR => BlockState::Again(Reason::Busy),
+        Errno::BUSY => BlockState::Again(Reason::Busy),
+        Errno::NOMEM => BlockState::Failed(Reason::Unmapped),
+        Errno::INVAL if work.plan.blocks[block].locked => BlockState::Failed(Reason::Locked),
+        Errno::INVAL => BlockState::Failed(Reason::Refused),
         errno => job.failed(work, errno),
     }
 }

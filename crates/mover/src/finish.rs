@@ -4,7 +4,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
-use crate::job::{Job, Work};
+use crate::job::{Job, ProcessWork};
 use crate::outcome::{ProcessOutcome, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Stalls;
 use crate::process_memory::HeldBeforeSplit;
@@ -68,7 +68,7 @@ impl Outcome {
 /// Reads back the result of the processes. With `to_huge` they were promoted, or would be in a dry run.
 pub(crate) fn finish(
     mut job: Job<'_>,
-    mut works: Vec<Work>,
+    mut works: Vec<ProcessWork>,
     skipped: Vec<Skipped>,
     huge: PageSize,
     to_huge: bool,
@@ -82,7 +82,7 @@ pub(crate) fn finish(
         None => Reason::NotSeen,
     };
     let mut held = job.held.take();
-    let read = |work: &mut Work| match dry_run {
+    let read = |work: &mut ProcessWork| match dry_run {
         true => readback::planned(work),
         false => readback::outcome(&job.context, work, to_huge, unreached, held.as_mut()),
     };

@@ -9,8 +9,7 @@ use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, limits};
 use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, RealTimePriority, SysError};
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::blocks::{BlockPlan, Rules};
-use crate::identity::{ProcessHandle, ProcessLoss};
+use crate::block_plan::{BlockPlan, SelectionRules};
 use crate::options::{Pace, Percent, ranges_of};
 use crate::outcome::{
     BlockResult, BytesByReason, Method, ProcessEnd, Progress, Reason, Skipped, Stage, StoppedBy,
@@ -18,12 +17,13 @@ use crate::outcome::{
 use crate::pacer::Stalls;
 use crate::precondition::PreconditionError;
 use crate::pressure::{self, Pressure, PressureSample};
+use crate::process_handle::{ProcessHandle, ProcessLoss};
 use crate::process_memory::{HeldBeforeSplit, ProcessIdentity, ProcessRanges, push_joined};
-use crate::refusals::{NoSplit, NoZeros};
+use crate::split_refusals::{NoSplit, ZeroRestoreError};
 use crate::{pacer, privilege};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum BlockState {
     Todo,
     Called,
     /// Part of a call that failed for one of several blocks; the failing block is unknown.
@@ -33,11 +33,11 @@ pub(crate) enum State {
     Failed(Reason),
 }
 
-pub(crate) struct Work {
+pub(crate) struct ProcessWork {
     pub(crate) identity: ProcessHandle,
     pub(crate) before: Process,
     pub(crate) plan: BlockPlan,
-    pub(crate) states: Vec<State>,
+    pub(crate) states: Vec<BlockState>,
     /// Result of each block after reading back, one per block; empty if the page map does not report huge pages.
     pub(crate) fates: Vec<BlockResult>,
     pub(crate) methods: Vec<Option<Method>>,
@@ -46,17 +46,17 @@ pub(crate) struct Work {
     /// Zero pages that the split returned to the kernel and that were restored.
     pub(crate) brought_back: Bytes,
     /// Why other zero pages were not restored; also `None` if there were none.
-    pub(crate) no_zeros: Option<NoZeros>,
+    pub(crate) no_zeros: Option<ZeroRestoreError>,
     pub(crate) lost: Option<ProcessLoss>,
     pub(crate) spent: Duration,
     pub(crate) switched_on: bool,
 }
 
-impl Work {
-    pub(crate) fn new(identity: ProcessHandle, before: Process, plan: BlockPlan) -> Work {
-        Work {
+impl ProcessWork {
+    pub(crate) fn new(identity: ProcessHandle, before: Process, plan: BlockPlan) -> ProcessWork {
+        ProcessWork {
             switched_on: false,
-            states: vec![State::Todo; plan.blocks.len()],
+            states: vec![BlockState::Todo; plan.blocks.len()],
             fates: Vec::new(),
             methods: vec![None; plan.blocks.len()],
             no_split: None,
@@ -287,9 +287,9 @@ impl<'a> Job<'a> {
     }
 
     /// Reports the memory to be promoted or demoted, before the first call.
-    pub(crate) fn begin(&mut self, works: &[Work]) {
+    pub(crate) fn begin(&mut self, works: &[ProcessWork]) {
         self.total = works.iter().map(|work| work.plan.requested()).sum();
-        let planned: Vec<ProcessRanges> = works.iter().map(Work::memory).collect();
+        let planned: Vec<ProcessRanges> = works.iter().map(ProcessWork::memory).collect();
         self.report_planned(Stage::Planning, None, &planned);
     }
 
@@ -310,7 +310,7 @@ impl<'a> Job<'a> {
 
     /// Returns true if another call may be made: no stop request, enough free memory, and the same process. Called
     /// before every call.
-    pub(crate) fn may_go_on(&mut self, work: &mut Work) -> bool {
+    pub(crate) fn may_go_on(&mut self, work: &mut ProcessWork) -> bool {
         if self.stopped_by.is_none() && self.is_asked_to_stop() {
             self.stopped_by = Some(StoppedBy::Signal);
         }
@@ -325,25 +325,25 @@ impl<'a> Job<'a> {
     }
 
     /// Maps an error that does not concern the block itself to a state.
-    pub(crate) fn failed(&self, work: &mut Work, errno: Errno) -> State {
+    pub(crate) fn failed(&self, work: &mut ProcessWork, errno: Errno) -> BlockState {
         let reason = match errno {
             Errno::SRCH => Reason::ProcessEnded,
             // The right was there at the start, so the process has executed a set-user-id program. Its memory must
             // not be touched any more.
             errno if privilege::is_denied(errno) => {
-                for state in work.states.iter_mut().filter(|s| **s == State::Todo) {
-                    *state = State::Failed(Reason::Denied);
+                for state in work.states.iter_mut().filter(|s| **s == BlockState::Todo) {
+                    *state = BlockState::Failed(Reason::Denied);
                 }
                 Reason::Denied
             }
-            errno => return State::Failed(Reason::Other(errno)),
+            errno => return BlockState::Failed(Reason::Other(errno)),
         };
         work.is_same(&self.context);
-        State::Failed(reason)
+        BlockState::Failed(reason)
     }
 
     /// Waits until the host has free memory; returns false if it stayed short.
-    fn pressure_allows(&mut self, work: &Work) -> bool {
+    fn pressure_allows(&mut self, work: &ProcessWork) -> bool {
         let kernel = self.context.kernel;
         if kernel.now().saturating_sub(self.last.at) < PRESSURE_EVERY {
             return true;
@@ -379,7 +379,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    pub(crate) fn hold_back(&mut self, work: &Work, time: Duration) {
+    pub(crate) fn hold_back(&mut self, work: &ProcessWork, time: Duration) {
         let before = self.context.kernel.now();
         let stage = self.stage;
         self.report(Stage::HoldingBack, Some(work.identity.pid()));
@@ -392,7 +392,7 @@ impl<'a> Job<'a> {
     /// such calls.
     pub(crate) fn call<T>(
         &mut self,
-        work: &mut Work,
+        work: &mut ProcessWork,
         act: impl FnOnce(&Kernel, &PidFd) -> Result<T, SysError>,
     ) -> Result<T, SysError> {
         let kernel = self.context.kernel;
@@ -416,8 +416,8 @@ pub(crate) fn rules<'a>(
     open: &[Opened],
     only: Option<&[ProcessRanges]>,
     huge: PageSize,
-) -> Rules<'a> {
-    Rules {
+) -> SelectionRules<'a> {
+    SelectionRules {
         host: context.host,
         huge,
         base: context.kernel.base_page(),

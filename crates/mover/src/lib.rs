@@ -19,27 +19,28 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
-pub mod blocks;
+pub mod block_plan;
+mod debugfs_split;
 mod demote;
 mod finish;
-mod identity;
+mod free_page_backing;
 mod job;
 mod options;
 mod outcome;
 pub mod pacer;
 mod precondition;
-mod prefault;
 pub mod pressure;
 mod privilege;
+mod process_handle;
 mod process_memory;
 mod promote;
 mod readback;
-mod refusals;
-mod split;
+mod split_refusals;
+mod split_restore;
 mod totals;
 mod working_set;
-mod zero_pages;
 
+pub use debugfs_split::can_split_shared;
 pub use demote::demote;
 pub use finish::Outcome;
 pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
@@ -51,10 +52,9 @@ pub use pacer::Stalls;
 pub use precondition::PreconditionError;
 pub use process_memory::{HeldBeforeSplit, ProcessIdentity, ProcessRanges};
 pub use promote::promote;
-pub use refusals::{NoSplit, NoZeros};
-pub use split::can_split_shared;
+pub use split_refusals::{NoSplit, ZeroRestoreError};
 pub use totals::Totals;
 pub use working_set::{
-    AccessSample, MAX_LOCK_TIME, Touched, WatchOptions, may_walk, measure_touch_rate, sample,
+    AccessSample, MAX_LOCK_TIME, ScanOptions, TouchRate, may_walk, measure_touch_rate, sample,
     walk_time,
 };

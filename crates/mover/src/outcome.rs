@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_host::Role;
+use hugeleaf_host::MappingRole;
 use hugeleaf_sys::{Errno, Pid};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::pacer::Stalls;
 use crate::precondition::PreconditionError;
 use crate::process_memory::{ProcessIdentity, ProcessRanges};
-use crate::refusals::{NoSplit, NoZeros};
+use crate::split_refusals::{NoSplit, ZeroRestoreError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reason {
@@ -185,7 +185,7 @@ pub struct DoneBy {
 /// Requested and completed memory of one role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RoleOutcome {
-    pub role: Role,
+    pub role: MappingRole,
     /// Requested from the kernel, or planned in a dry run.
     #[serde(rename = "asked_bytes")]
     pub requested: Bytes,
@@ -195,7 +195,7 @@ pub struct RoleOutcome {
 
 impl RoleOutcome {
     /// Returns the role's entry in a table that has each role once; adds it if missing.
-    pub(crate) fn entry(table: &mut Vec<RoleOutcome>, role: Role) -> &mut RoleOutcome {
+    pub(crate) fn entry(table: &mut Vec<RoleOutcome>, role: MappingRole) -> &mut RoleOutcome {
         let at = table.iter().position(|r| r.role == role);
         let at = at.unwrap_or_else(|| {
             table.push(RoleOutcome {
@@ -243,7 +243,7 @@ pub struct ProcessOutcome {
     #[serde(rename = "unmapped_bytes")]
     pub unmapped: Bytes,
     #[serde(skip)]
-    pub no_zeros: Option<NoZeros>,
+    pub no_zeros: Option<ZeroRestoreError>,
     /// Promoted memory that cannot be demoted, by reason.
     pub one_way: Vec<BytesByReason>,
     /// Requested and completed memory by role.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hugeleaf_host::system::available;
-use hugeleaf_host::system::counters::{Resource, read_stalled, read_vmstat};
+use hugeleaf_host::system::counters::{PressureResource, read_stalled, read_vmstat};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -40,7 +40,7 @@ pub fn sample(root: &Root, at: Duration, own: Duration) -> PressureSample {
     PressureSample {
         at,
         own,
-        stalled: read_stalled(root, Resource::Memory).get(),
+        stalled: read_stalled(root, PressureResource::Memory).get(),
         available: available(root).get(),
         compactions: read_vmstat(root, "compact_stall").get(),
     }

@@ -1,6 +1,6 @@
 //! Determines the capabilities that a refused call needs.
 
-use hugeleaf_host::process::stat::own_capabilities;
+use hugeleaf_host::process::proc_parsers::own_capabilities;
 use hugeleaf_host::{ProcessError, Root};
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 

@@ -5,19 +5,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::process::maps::{MapLine, read_maps};
-use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, MappingKind};
 
-use crate::blocks::{self, Block, Rules};
+use crate::block_plan::{self, Block, SelectionRules};
 use crate::finish::{Outcome, finish};
-use crate::job::{Context, Job, Opened, State, Work};
+use crate::free_page_backing::FreePageBacking;
+use crate::job::{BlockState, Context, Job, Opened, ProcessWork};
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::precondition::PreconditionError;
-use crate::prefault::Fetch;
 use crate::{job, pacer, pressure, privilege, readback, totals};
 
 /// Pause before the second pass; doubled for each later one.
@@ -63,7 +63,7 @@ pub fn promote(
         let mut mover = PromotionRun {
             job: &mut job,
             rules: rules(&context, &[], options, huge),
-            fetch: Fetch::default(),
+            fetch: FreePageBacking::default(),
             out_of_memory: 0,
             ahead: None,
         };
@@ -77,7 +77,7 @@ fn plan_all(
     pids: &[Pid],
     options: &PromoteOptions,
     huge: PageSize,
-) -> Result<(Vec<Work>, Vec<Skipped>), PreconditionError> {
+) -> Result<(Vec<ProcessWork>, Vec<Skipped>), PreconditionError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
     let (mut open, mut skipped) = job::open_all(context, pids, options.only.as_deref(), probe)?;
     let mut switched = Vec::new();
@@ -86,14 +86,14 @@ fn plan_all(
     }
     let rules = rules(context, &open, options, huge);
     let processes: Vec<_> = open.iter().map(|(_, process)| process).collect();
-    let plans = blocks::plan(&processes, &rules);
+    let plans = block_plan::plan(&processes, &rules);
     let works = open.into_iter().zip(plans);
     let works = works.map(|((identity, before), mut plan)| {
         plan.settle(huge, |torn| {
             let frames = frames_of(&identity.pagemap, torn.block.range, rules.base);
             frames.is_ok_and(|frames| frames.is_some_and(|f| torn.was_one_page(&f)))
         });
-        let mut work = Work::new(identity, before, plan);
+        let mut work = ProcessWork::new(identity, before, plan);
         work.switched_on = switched.contains(&work.identity.pid());
         work
     });
@@ -134,7 +134,7 @@ fn plan_switch(
 /// The first process's error, if none is left.
 fn switch_on(
     job: &mut Job<'_>,
-    works: &mut Vec<Work>,
+    works: &mut Vec<ProcessWork>,
     skipped: &mut Vec<Skipped>,
 ) -> Result<(), PreconditionError> {
     works.retain_mut(|work| {
@@ -158,7 +158,7 @@ fn switch_on(
 }
 
 #[expect(clippy::disallowed_methods, reason = "within Job::call")]
-fn switch_one_on(job: &mut Job<'_>, work: &mut Work) -> Result<(), PreconditionError> {
+fn switch_one_on(job: &mut Job<'_>, work: &mut ProcessWork) -> Result<(), PreconditionError> {
     let (root, pid, uid) = (job.context.root, work.identity.pid(), work.before.uid);
     // The process may have added a filter since it was planned.
     need_unfiltered(root, pid)?;
@@ -191,9 +191,9 @@ fn rules<'a>(
     open: &[Opened],
     options: &'a PromoteOptions,
     huge: PageSize,
-) -> Rules<'a> {
+) -> SelectionRules<'a> {
     let rules = job::rules(context, open, options.only.as_deref(), huge);
-    Rules {
+    SelectionRules {
         min_resident: options.min_resident,
         held: options.held.as_ref(),
         ..rules
@@ -202,8 +202,8 @@ fn rules<'a>(
 
 struct PromotionRun<'c, 'a> {
     job: &'c mut Job<'a>,
-    rules: Rules<'a>,
-    fetch: Fetch,
+    rules: SelectionRules<'a>,
+    fetch: FreePageBacking,
     out_of_memory: u32,
     /// Pages of the next chunk, if they were read during the last call.
     ahead: Option<(Range, Result<PageMap, SysError>)>,
@@ -219,7 +219,7 @@ fn private_range(blocks: &[Block], chunk: &[usize]) -> Option<Range> {
 impl PromotionRun<'_, '_> {
     /// Processes all processes pass by pass. Blocks to copy come first, then blocks that are only
     /// mapped because another process shares them. The last passes retry busy blocks.
-    fn all(&mut self, works: &mut [Work], options: &PromoteOptions) {
+    fn all(&mut self, works: &mut [ProcessWork], options: &PromoteOptions) {
         let most = pacer::bytes_a_call(options.pace, self.rules.huge);
         for attach in [false, true] {
             let most = if attach {
@@ -229,7 +229,7 @@ impl PromotionRun<'_, '_> {
             };
             for work in works.iter_mut() {
                 let todo = indices(work, |i, w| {
-                    w.states[i] == State::Todo && w.plan.blocks[i].map_only == attach
+                    w.states[i] == BlockState::Todo && w.plan.blocks[i].map_only == attach
                 });
                 self.job.stage = Stage::Moving;
                 self.pass(work, &todo, most);
@@ -242,7 +242,7 @@ impl PromotionRun<'_, '_> {
         }
     }
 
-    fn again(&mut self, work: &mut Work, pass: u32) {
+    fn again(&mut self, work: &mut ProcessWork, pass: u32) {
         if self.job.stopped_by.is_some() || work.lost.is_some() {
             return;
         }
@@ -254,12 +254,12 @@ impl PromotionRun<'_, '_> {
         if let Some(now) = readback::read_pages(&self.job.context, work) {
             for i in &again {
                 if now[*i] == readback::ReadbackState::Huge {
-                    work.states[*i] = State::Called;
+                    work.states[*i] = BlockState::Called;
                 }
             }
         }
         let again = indices(work, |i, w| is_open(w.states[i]));
-        let busy = again.iter().any(|i| work.states[*i] != State::Unknown);
+        let busy = again.iter().any(|i| work.states[*i] != BlockState::Unknown);
         if busy {
             let wait = BACK_OFF.saturating_mul(1 << (pass - 1).min(6));
             self.job.hold_back(work, wait);
@@ -269,11 +269,11 @@ impl PromotionRun<'_, '_> {
     }
 
     /// Processes the blocks of `todo` in calls of at most `most` bytes.
-    fn pass(&mut self, work: &mut Work, todo: &[usize], most: Bytes) {
+    fn pass(&mut self, work: &mut ProcessWork, todo: &[usize], most: Bytes) {
         let mut at = 0;
         while at < todo.len() {
-            let first = work.states[todo[at]] == State::Todo;
-            let len = blocks::chunk_len(&work.plan.blocks, &todo[at..], most);
+            let first = work.states[todo[at]] == BlockState::Todo;
+            let len = block_plan::chunk_len(&work.plan.blocks, &todo[at..], most);
             let chunk = &todo[at..at + len];
             at += len;
             if first {
@@ -289,7 +289,7 @@ impl PromotionRun<'_, '_> {
             }
             let parts = self.still_eligible(work, chunk);
             if most > self.rules.huge.bytes() && self.job.pace.budget == Percent::ALL {
-                let next = blocks::chunk_len(&work.plan.blocks, &todo[at..], most);
+                let next = block_plan::chunk_len(&work.plan.blocks, &todo[at..], most);
                 self.looking_ahead(work, &parts, &todo[at..at + next]);
             } else {
                 self.parts(work, &parts);
@@ -298,7 +298,7 @@ impl PromotionRun<'_, '_> {
         }
     }
 
-    fn parts(&mut self, work: &mut Work, parts: &[&[usize]]) {
+    fn parts(&mut self, work: &mut ProcessWork, parts: &[&[usize]]) {
         for (n, part) in parts.iter().enumerate() {
             if n > 0 && !self.job.may_go_on(work) {
                 return;
@@ -310,7 +310,7 @@ impl PromotionRun<'_, '_> {
     /// Does the same while another thread reads the page map of the next chunk. Without a budget
     /// this read would take a twentieth of the time. It is then at most one call old, and changes
     /// during a call cannot be seen anyway.
-    fn looking_ahead(&mut self, work: &mut Work, parts: &[&[usize]], next: &[usize]) {
+    fn looking_ahead(&mut self, work: &mut ProcessWork, parts: &[&[usize]], next: &[usize]) {
         let kernel = self.job.context.kernel;
         let range = private_range(&work.plan.blocks, next);
         let pagemap = work.identity.pagemap.try_clone();
@@ -325,7 +325,11 @@ impl PromotionRun<'_, '_> {
     }
 
     /// Returns the parts of a chunk that are eligible now.
-    fn still_eligible<'t>(&mut self, work: &mut Work, chunk: &'t [usize]) -> Vec<&'t [usize]> {
+    fn still_eligible<'t>(
+        &mut self,
+        work: &mut ProcessWork,
+        chunk: &'t [usize],
+    ) -> Vec<&'t [usize]> {
         let Some(range) = private_range(&work.plan.blocks, chunk) else {
             return vec![chunk];
         };
@@ -339,34 +343,34 @@ impl PromotionRun<'_, '_> {
             Ok(map) => map,
             Err(e) => {
                 work.is_same(&self.job.context);
-                mark(work, chunk, State::Failed(Reason::Other(e.errno)));
+                mark(work, chunk, BlockState::Failed(Reason::Other(e.errno)));
                 return Vec::new();
             }
         };
         let mut held = HashSet::new();
         for i in chunk {
             let block = work.plan.blocks[*i];
-            match blocks::judge_again(&block, &map.runs, &self.rules) {
+            match block_plan::judge_again(&block, &map.runs, &self.rules) {
                 Ok(fresh) => work.plan.blocks[*i] = fresh,
-                Err(None) => work.states[*i] = State::Called,
+                Err(None) => work.states[*i] = BlockState::Called,
                 // Most likely under migration to another frame, so it returns soon.
                 Err(Some(reason @ Reason::Not(eligible::Reason::Swapped))) => {
-                    work.states[*i] = State::Again(reason);
+                    work.states[*i] = BlockState::Again(reason);
                     held.insert(*i);
                 }
-                Err(Some(reason)) => work.states[*i] = State::Failed(reason),
+                Err(Some(reason)) => work.states[*i] = BlockState::Failed(reason),
             }
         }
         let open = |i: &usize| {
             let state = work.states[*i];
-            (state == State::Todo || is_open(state)) && !held.contains(i)
+            (state == BlockState::Todo || is_open(state)) && !held.contains(i)
         };
         let parts = chunk.chunk_by(|a, b| open(a) == open(b));
         parts.filter(|part| open(&part[0])).collect()
     }
 
     #[expect(clippy::disallowed_methods, reason = "within Job::call")]
-    fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
+    fn chunk(&mut self, work: &mut ProcessWork, chunk: &[usize]) {
         let blocks = &work.plan.blocks;
         let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);
         let Ok(range) = Range::new(first.range.start(), last.range.end()) else {
@@ -384,12 +388,12 @@ impl PromotionRun<'_, '_> {
                 let through =
                     usize::try_from(done.get() / self.rules.huge.bytes().get()).unwrap_or(0);
                 let (through, rest) = chunk.split_at(through.min(chunk.len()));
-                mark(work, through, State::Called);
-                mark(work, rest, State::Unknown);
+                mark(work, through, BlockState::Called);
+                mark(work, rest, BlockState::Unknown);
             }
             // The error does not name the block, so the next pass tries each block alone.
             Err(e) if chunk.len() > 1 && !ends_process(&e) => {
-                mark(work, chunk, State::Unknown);
+                mark(work, chunk, BlockState::Unknown);
             }
             Err(e) => self.refused(work, chunk, range, &e),
         }
@@ -415,17 +419,17 @@ impl PromotionRun<'_, '_> {
     }
 
     /// Maps an error on one block to a state (mm/khugepaged.c, madvise_collapse_errno).
-    fn refused(&mut self, work: &mut Work, chunk: &[usize], range: Range, error: &SysError) {
+    fn refused(&mut self, work: &mut ProcessWork, chunk: &[usize], range: Range, error: &SysError) {
         if error.errno != Errno::NOMEM {
             self.out_of_memory = 0;
         }
         let state = match error.errno {
-            Errno::AGAIN | Errno::INTR => State::Again(Reason::Busy),
-            Errno::BUSY => State::Again(Reason::CgroupLimit),
+            Errno::AGAIN | Errno::INTR => BlockState::Again(Reason::Busy),
+            Errno::BUSY => BlockState::Again(Reason::CgroupLimit),
             Errno::NOMEM => self.no_memory(work, range),
             Errno::INVAL => match is_mapped(self.job.context.root, work.identity.pid(), range) {
-                true => State::Failed(Reason::Refused),
-                false => State::Failed(Reason::Unmapped),
+                true => BlockState::Failed(Reason::Refused),
+                false => BlockState::Failed(Reason::Unmapped),
             },
             errno => self.job.failed(work, errno),
         };
@@ -433,9 +437,9 @@ impl PromotionRun<'_, '_> {
     }
 
     /// Distinguishes the two meanings of ENOMEM: an unmapped range, and no contiguous memory.
-    fn no_memory(&mut self, work: &Work, range: Range) -> State {
+    fn no_memory(&mut self, work: &ProcessWork, range: Range) -> BlockState {
         if !is_mapped(self.job.context.root, work.identity.pid(), range) {
-            return State::Failed(Reason::Unmapped);
+            return BlockState::Failed(Reason::Unmapped);
         }
         self.out_of_memory += 1;
         if self.out_of_memory >= OUT_OF_MEMORY_CALLS {
@@ -443,12 +447,12 @@ impl PromotionRun<'_, '_> {
         } else {
             self.job.hold_back(work, BACK_OFF * 10);
         }
-        State::Again(Reason::NoContiguousMemory)
+        BlockState::Again(Reason::NoContiguousMemory)
     }
 }
 
-const fn is_open(state: State) -> bool {
-    matches!(state, State::Again(_) | State::Unknown)
+const fn is_open(state: BlockState) -> bool {
+    matches!(state, BlockState::Again(_) | BlockState::Unknown)
 }
 
 /// Returns true for errors that concern the process and not a block.
@@ -456,13 +460,13 @@ fn ends_process(error: &SysError) -> bool {
     error.errno == Errno::SRCH || privilege::is_denied(error.errno)
 }
 
-fn indices(work: &Work, wanted: impl Fn(usize, &Work) -> bool) -> Vec<usize> {
+fn indices(work: &ProcessWork, wanted: impl Fn(usize, &ProcessWork) -> bool) -> Vec<usize> {
     (0..work.states.len())
         .filter(|i| wanted(*i, work))
         .collect()
 }
 
-fn mark(work: &mut Work, which: &[usize], state: State) {
+fn mark(work: &mut ProcessWork, which: &[usize], state: BlockState) {
     for i in which {
         work.states[*i] = state;
     }

@@ -1,18 +1,18 @@
 //! Reads back the result from the page map and smaps, because the return values of the calls are
 //! not reliable.
 
-use hugeleaf_host::{Process, ReadDetail, Role};
+use hugeleaf_host::{MappingRole, Process, ReadDetail};
 use hugeleaf_sys::{PageRun, PageState, ScanDetail};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::MappingKind;
 
-use crate::blocks::{self, Block};
-use crate::job::{Context, State, Work};
+use crate::block_plan::{self, Block};
+use crate::job::{BlockState, Context, ProcessWork};
 use crate::outcome::{
     BlockResult, BytesByReason, DoneBy, Method, ProcessOutcome, Reason, RoleOutcome,
 };
 use crate::process_memory::{HeldBeforeSplit, push_joined};
-use crate::zero_pages;
+use crate::split_restore;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadbackState {
@@ -25,7 +25,7 @@ pub(crate) enum ReadbackState {
 
 /// Returns the current state of a process's blocks, in their order; `None` if the page map does not
 /// report huge pages (Linux before 6.7) or cannot be read.
-pub(crate) fn read_pages(context: &Context<'_>, work: &Work) -> Option<Vec<ReadbackState>> {
+pub(crate) fn read_pages(context: &Context<'_>, work: &ProcessWork) -> Option<Vec<ReadbackState>> {
     let blocks = &work.plan.blocks;
     let pagemap = &work.identity.pagemap;
     let mut now = Vec::with_capacity(blocks.len());
@@ -72,7 +72,7 @@ fn states_of(blocks: &[Block], runs: &[PageRun]) -> Vec<ReadbackState> {
     each.collect()
 }
 
-pub(crate) fn planned(work: &Work) -> ProcessOutcome {
+pub(crate) fn planned(work: &ProcessWork) -> ProcessOutcome {
     empty_outcome(work, Some(&work.before))
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn planned(work: &Work) -> ProcessOutcome {
 /// for blocks that were not tried.
 pub(crate) fn outcome(
     context: &Context<'_>,
-    work: &mut Work,
+    work: &mut ProcessWork,
     to_huge: bool,
     unreached: Reason,
     held: Option<&mut HeldBeforeSplit>,
@@ -103,7 +103,7 @@ pub(crate) fn outcome(
             if !to_huge {
                 let split = work.fates.iter().map(|fate| *fate == BlockResult::Done);
                 let split: Vec<bool> = split.collect();
-                outcome.zeros_lost = zero_pages::unrestored_zeros(context, work, &split, held);
+                outcome.zeros_lost = split_restore::unrestored_zeros(context, work, &split, held);
                 outcome.no_zeros = work.no_zeros;
             }
         }
@@ -115,7 +115,7 @@ pub(crate) fn outcome(
     outcome
 }
 
-fn read_after(context: &Context<'_>, work: &Work) -> Option<Process> {
+fn read_after(context: &Context<'_>, work: &ProcessWork) -> Option<Process> {
     // Segments are needed only if the page map does not distinguish huge pages.
     let looking = match work.plan.huge_unknown {
         true => ReadDetail::Segments,
@@ -125,7 +125,7 @@ fn read_after(context: &Context<'_>, work: &Work) -> Option<Process> {
     hugeleaf_host::read_process(context.root, context.kernel, context.host, pid, looking).ok()
 }
 
-fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
+fn empty_outcome(work: &ProcessWork, after: Option<&Process>) -> ProcessOutcome {
     let before = &work.before;
     let mut outcome = ProcessOutcome {
         pid: before.pid,
@@ -155,7 +155,7 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
 
 fn tell_blocks(
     outcome: &mut ProcessOutcome,
-    work: &Work,
+    work: &ProcessWork,
     now: &[ReadbackState],
     to_huge: bool,
     unreached: Reason,
@@ -184,7 +184,7 @@ fn tell_blocks(
             continue;
         }
         let reason = match *now {
-            ReadbackState::Nothing if *state == State::Called => Reason::Unmapped,
+            ReadbackState::Nothing if *state == BlockState::Called => Reason::Unmapped,
             _ => {
                 let passed_over = !to_huge && is_passed_over(block, *method);
                 why_not(*state, work, passed_over, unreached).unwrap_or(Reason::NotSeen)
@@ -200,7 +200,7 @@ fn tell_blocks(
 /// the individual blocks are unknown.
 fn tell_totals(
     outcome: &mut ProcessOutcome,
-    work: &Work,
+    work: &ProcessWork,
     after: Option<&Process>,
     to_huge: bool,
     unreached: Reason,
@@ -219,7 +219,7 @@ fn tell_totals(
         rest.push((role.role, role.requested - role.done));
         let mut done = role.done;
         let blocks = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
-        let called = |b: &Block, s: State| b.role == role.role && s == State::Called;
+        let called = |b: &Block, s: BlockState| b.role == role.role && s == BlockState::Called;
         for ((block, _), method) in blocks.filter(|((b, s), _)| called(b, **s)) {
             let part = block.range.len().min(done);
             done = done - part;
@@ -259,11 +259,16 @@ fn tell_totals(
 }
 
 /// Returns why a block is not on the target page size; `None` if the kernel reported success.
-fn why_not(state: State, work: &Work, passed_over: bool, unreached: Reason) -> Option<Reason> {
+fn why_not(
+    state: BlockState,
+    work: &ProcessWork,
+    passed_over: bool,
+    unreached: Reason,
+) -> Option<Reason> {
     match state {
-        State::Todo | State::Unknown => Some(unreached),
-        State::Again(reason) | State::Failed(reason) => Some(reason),
-        State::Called => passed_over.then_some(Reason::SharedByOthers(work.no_split)),
+        BlockState::Todo | BlockState::Unknown => Some(unreached),
+        BlockState::Again(reason) | BlockState::Failed(reason) => Some(reason),
+        BlockState::Called => passed_over.then_some(Reason::SharedByOthers(work.no_split)),
     }
 }
 
@@ -282,7 +287,7 @@ fn by(table: &mut Vec<DoneBy>, method: Option<Method>, bytes: Bytes) {
 }
 
 /// Returns a process's memory on transparent huge pages in segments of a role, by smaps.
-fn thp_of(process: &Process, role: Role) -> Bytes {
+fn thp_of(process: &Process, role: MappingRole) -> Bytes {
     let segments = process.segments.iter().filter(|s| s.role == role);
-    segments.map(blocks::thp_bytes).sum()
+    segments.map(block_plan::thp_bytes).sum()
 }

@@ -3,19 +3,19 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use hugeleaf_host::Role;
+use hugeleaf_host::MappingRole;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
-use hugeleaf_verdict::growth::Holes;
+use hugeleaf_verdict::partial_blocks::PartialBlocks;
 use serde::Serialize;
 
-use crate::blocks::{Block, BlockKey, ObjectId};
-use crate::job::{Context, Work};
+use crate::block_plan::{Block, BlockKey, ObjectId};
+use crate::debugfs_split::can_split_shared;
+use crate::job::{Context, ProcessWork};
 use crate::outcome::{BlockResult, BytesByReason, ProcessOutcome, Reason, RoleOutcome};
 use crate::readback;
-use crate::refusals::NoSplit;
-use crate::split::can_split_shared;
+use crate::split_refusals::NoSplit;
 
 /// Sums over processes, each page once. `asked` = `done` + all of `failed`, except in a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -38,12 +38,12 @@ pub struct Totals {
     #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
     #[serde(skip)]
-    pub holes: BTreeMap<eligible::Reason, Holes>,
+    pub holes: BTreeMap<eligible::Reason, PartialBlocks>,
 }
 
 /// Returns the part of a planned promotion that cannot be demoted, for the reason with most bytes. If some of it is shared, checks
 /// whether this host can split shared memory.
-pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<BytesByReason> {
+pub(crate) fn one_way(context: &Context<'_>, works: &mut [ProcessWork]) -> Option<BytesByReason> {
     let asks = |block: &Block| {
         block.one_way(None).is_none() && block.one_way(Some(NoSplit::NoFile)).is_some()
     };
@@ -59,14 +59,14 @@ pub(crate) fn one_way(context: &Context<'_>, works: &mut [Work]) -> Option<Bytes
 
 struct BlockEntry {
     fate: BlockResult,
-    role: Role,
+    role: MappingRole,
     bytes: Bytes,
     missing: Bytes,
     one_way: Option<Reason>,
 }
 
 /// Returns the totals of `works`; `processes` are their outcomes in the same order.
-pub(crate) fn sum_totals(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
+pub(crate) fn sum_totals(works: &[ProcessWork], processes: &[ProcessOutcome]) -> Totals {
     let mut totals = Totals::default();
     let mut entries: Vec<BlockEntry> = Vec::new();
     let mut seen: HashMap<BlockKey, usize> = HashMap::new();
@@ -148,9 +148,9 @@ impl Totals {
     /// part counts that no earlier process maps.
     fn add_unknown(
         &mut self,
-        work: &Work,
+        work: &ProcessWork,
         outcome: &ProcessOutcome,
-        seen: &mut HashSet<(BlockKey, Role)>,
+        seen: &mut HashSet<(BlockKey, MappingRole)>,
     ) {
         let (mut all, mut left) = (Bytes::ZERO, Bytes::ZERO);
         for role in &outcome.by_role {
@@ -188,7 +188,7 @@ impl Totals {
         }
     }
 
-    fn role(&mut self, role: Role) -> &mut RoleOutcome {
+    fn role(&mut self, role: MappingRole) -> &mut RoleOutcome {
         RoleOutcome::entry(&mut self.by_role, role)
     }
 }

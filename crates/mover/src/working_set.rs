@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use hugeleaf_host::process::identity;
 use hugeleaf_host::process::maps::{SmapsEntry, read_maps, read_smaps_lines};
-use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_host::{Fact, PageRun, PageState, Root};
 use hugeleaf_sys::{Kernel, Pid, ScanDetail, write_value};
 use hugeleaf_units::{Bytes, Range};
-use hugeleaf_verdict::predict::Scan as Touches;
+use hugeleaf_verdict::predict::AccessScan as Touches;
 
 /// Value for `clear_refs` that covers all pages.
 const ALL: &str = "1";
@@ -29,7 +29,7 @@ const WALK_TIME_PER_PAGE: Duration = Duration::from_nanos(100);
 
 /// Settings for watching a process.
 #[derive(Debug, Clone, Copy)]
-pub struct WatchOptions<'a> {
+pub struct ScanOptions<'a> {
     pub time: Duration,
     /// Longest time that the walk may keep the process from mapping memory.
     pub held: Duration,
@@ -37,7 +37,7 @@ pub struct WatchOptions<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Touched {
+pub struct TouchRate {
     /// Bytes touched per second, each page once.
     pub bytes_per_second: f64,
     /// Time of the two walks, an upper bound of the CPU time used.
@@ -58,9 +58,9 @@ pub fn measure_touch_rate(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
-    time: WatchOptions<'_>,
-) -> Result<Touched, String> {
-    watch(kernel, root, pid, time, "smaps_rollup").map(|seen| Touched {
+    time: ScanOptions<'_>,
+) -> Result<TouchRate, String> {
+    watch(kernel, root, pid, time, "smaps_rollup").map(|seen| TouchRate {
         bytes_per_second: seen.rate(),
         cost: seen.cost,
     })
@@ -74,7 +74,7 @@ pub fn sample(
     root: &Root,
     pid: Pid,
     ranges: &[Range],
-    time: WatchOptions<'_>,
+    time: ScanOptions<'_>,
 ) -> Result<AccessSample, String> {
     let seen = watch(kernel, root, pid, time, "smaps")?;
     let of_ranges = |entry: &&SmapsEntry| {
@@ -119,7 +119,7 @@ fn watch(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
-    WatchOptions { time, held, stop }: WatchOptions<'_>,
+    ScanOptions { time, held, stop }: ScanOptions<'_>,
     file: &str,
 ) -> Result<SmapsSample, String> {
     let before = identity(root, pid).map_err(|e| e.to_string())?;
@@ -205,12 +205,12 @@ pub fn walk_time(kernel: &Kernel, root: &Root, pid: Pid) -> Result<Duration, Str
 mod tests {
     use super::*;
     use hugeleaf_sys::{Kernel, effective_uid, own_pid};
-    use hugeleaf_testkit::Repeating;
+    use hugeleaf_testkit::RepeatingThread;
 
     /// A watch that is never stopped.
-    fn whole(time: Duration, held: Duration) -> WatchOptions<'static> {
+    fn whole(time: Duration, held: Duration) -> ScanOptions<'static> {
         static STOP: AtomicBool = AtomicBool::new(false);
-        WatchOptions {
+        ScanOptions {
             time,
             held,
             stop: &STOP,
@@ -235,7 +235,7 @@ mod tests {
         let seen = (0..20).find(|_| {
             let idle = ask(Duration::from_millis(300));
             let busy = std::thread::scope(|scope| {
-                let _toucher = Repeating::start(scope, || {
+                let _toucher = RepeatingThread::start(scope, || {
                     let bytes = memory.iter_mut().step_by(4096);
                     bytes.for_each(|byte| *byte = byte.wrapping_add(1));
                 });

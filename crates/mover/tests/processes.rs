@@ -20,7 +20,7 @@ use hugeleaf_mover::{
     ProcessRanges, Progress, PromoteOptions, Reason, demote, promote,
 };
 use hugeleaf_sys::{Kernel, Pid};
-use hugeleaf_testkit::host::{self, HostAccess as Held};
+use hugeleaf_testkit::host_lock::{self, HostAccess as Held};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use victim::Victim;
@@ -37,14 +37,14 @@ struct Bench {
 impl Bench {
     /// Returns the host if these tests can run at all; otherwise reports the test's name.
     fn new(test: &str) -> Option<Bench> {
-        Bench::holding(test, host::advised)
+        Bench::holding(test, host_lock::advised)
     }
 
     /// Runs without a concurrent test, because sums of shared pages change when programs that map the same
     /// files start and end.
     fn alone(test: &str) -> Option<Bench> {
         Bench::holding(test, || {
-            let host = host::exclusive();
+            let host = host_lock::exclusive();
             host.choose("enabled", "madvise");
             Held::Exclusive(host)
         })

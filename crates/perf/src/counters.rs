@@ -17,7 +17,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as abi;
 
-use hugeleaf_sys::{Advice, Errno, Mapping, Pid, Sharing, SysError, errno_of};
+use hugeleaf_sys::{Advice, Errno, OwnMapping, Pid, Sharing, SysError, errno_of};
 
 use crate::event::{checked, open_event};
 
@@ -48,7 +48,7 @@ impl CounterKind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CountedWork {
+pub enum CounterScope {
     /// A thread in user mode, on any CPU.
     Thread(Pid),
     /// All processes on a CPU, in user and kernel mode.
@@ -59,7 +59,7 @@ pub enum CountedWork {
 pub struct CounterGroup {
     leader: File,
     others: Vec<File>,
-    work: CountedWork,
+    work: CounterScope,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -72,7 +72,7 @@ pub struct GroupCount {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct CountedSince {
+pub struct ScaledCounts {
     /// Counts, scaled up to the whole enabled time. Meaningless zeros if `running_nanos` is 0.
     pub values: Vec<f64>,
     /// See [`GroupCount::enabled_nanos`].
@@ -84,7 +84,7 @@ pub struct CountedSince {
 impl GroupCount {
     /// Returns the counts since an earlier reading of the same group, scaled up from the running time to
     /// the enabled time.
-    pub fn since(&self, earlier: &GroupCount) -> CountedSince {
+    pub fn since(&self, earlier: &GroupCount) -> ScaledCounts {
         let enabled = self.enabled_nanos.saturating_sub(earlier.enabled_nanos);
         let running = self.running_nanos.saturating_sub(earlier.running_nanos);
         let factor = match running {
@@ -95,7 +95,7 @@ impl GroupCount {
             let before = earlier.values.get(at).copied().unwrap_or(0);
             value.saturating_sub(before) as f64 * factor
         };
-        CountedSince {
+        ScaledCounts {
             values: self.values.iter().enumerate().map(of).collect(),
             enabled_nanos: enabled,
             running_nanos: running,
@@ -110,7 +110,7 @@ impl CounterGroup {
     /// The error of the first event that was refused. ENOENT, EOPNOTSUPP or ENODEV: this
     /// machine has no such event. EINVAL: more events than the CPU can count at once, or an unknown event
     /// number. EACCES or EPERM: `kernel.perf_event_paranoid` forbids it. ESRCH: no such thread.
-    pub fn open(work: CountedWork, kinds: &[CounterKind]) -> Result<CounterGroup, SysError> {
+    pub fn open(work: CounterScope, kinds: &[CounterKind]) -> Result<CounterGroup, SysError> {
         let mut leader: Option<File> = None;
         let mut others = Vec::new();
         for kind in kinds {
@@ -162,14 +162,18 @@ impl CounterGroup {
     }
 }
 
-fn subject(work: CountedWork) -> String {
+fn subject(work: CounterScope) -> String {
     match work {
-        CountedWork::Thread(thread) => format!("of thread {thread}"),
-        CountedWork::Cpu(cpu) => format!("of all processes on CPU {cpu}"),
+        CounterScope::Thread(thread) => format!("of thread {thread}"),
+        CounterScope::Cpu(cpu) => format!("of all processes on CPU {cpu}"),
     }
 }
 
-fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Result<File, SysError> {
+fn open_one(
+    work: CounterScope,
+    kind: CounterKind,
+    leader: Option<&File>,
+) -> Result<File, SysError> {
     let mut attr = abi::perf_event_attr::default();
     (attr.type_, attr.config) = kind.type_and_config();
     attr.read_format = u64::from(abi::PERF_FORMAT_GROUP)
@@ -178,12 +182,12 @@ fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Resu
     // A group starts with its leader.
     attr.set_disabled(u64::from(leader.is_none()));
     let (thread, cpu) = match work {
-        CountedWork::Thread(thread) => {
+        CounterScope::Thread(thread) => {
             attr.set_exclude_kernel(1);
             attr.set_exclude_hv(1);
             (i32::try_from(thread.0).unwrap_or(i32::MAX), -1)
         }
-        CountedWork::Cpu(cpu) => (-1, i32::try_from(cpu).unwrap_or(i32::MAX)),
+        CounterScope::Cpu(cpu) => (-1, i32::try_from(cpu).unwrap_or(i32::MAX)),
     };
     let group = leader.map_or(-1, |leader| leader.as_raw_fd());
     open_event(&mut attr, (thread, cpu), group, || subject(work))
@@ -199,10 +203,10 @@ fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Resu
 /// EBUSY if the event never got a register.
 pub fn counts_misses(kind: CounterKind, base: PageSize) -> Result<bool, SysError> {
     const PAGES: u64 = 256;
-    let work = CountedWork::Thread(own_thread());
+    let work = CounterScope::Thread(own_thread());
     let group = CounterGroup::open(work, &[kind])?;
     let page = base.bytes();
-    let mapping = Mapping::anonymous(Bytes(PAGES * page.get()), Sharing::Private)?;
+    let mapping = OwnMapping::anonymous(Bytes(PAGES * page.get()), Sharing::Private)?;
     // One huge-page entry would cover all pages. A kernel without THP refuses, which is harmless.
     let _ = mapping.advise(mapping.range(), Advice::NoHugePage);
     group.enable()?;
@@ -236,7 +240,7 @@ impl CounterGroups {
 
     /// Opens the events, disabled. Groups are filled in this order, so related events must be adjacent.
     /// An event that does not fit into a group starts the next.
-    pub fn open(work: CountedWork, kinds: &[CounterKind]) -> CounterGroups {
+    pub fn open(work: CounterScope, kinds: &[CounterKind]) -> CounterGroups {
         let mut all = CounterGroups::default();
         for kind in kinds {
             let place = all.add(work, *kind);
@@ -245,7 +249,7 @@ impl CounterGroups {
         all
     }
 
-    fn add(&mut self, work: CountedWork, kind: CounterKind) -> Result<(usize, usize), SysError> {
+    fn add(&mut self, work: CounterScope, kind: CounterKind) -> Result<(usize, usize), SysError> {
         let at = self.groups.len();
         if let Some(group) = self.groups.last_mut()
             && group.others.len() + 1 < CounterGroups::MAX_EVENTS
@@ -274,12 +278,12 @@ impl CounterGroups {
     }
 
     /// Returns the scaled count of each event since the start, with the times of its group.
-    pub fn read(&self) -> Vec<Result<CountedSince, SysError>> {
+    pub fn read(&self) -> Vec<Result<ScaledCounts, SysError>> {
         let start = GroupCount::default();
         let counts: Vec<_> = self.groups.iter().map(CounterGroup::read).collect();
         let of = |(group, place): (usize, usize)| {
             let since = counts[group].clone()?.since(&start);
-            Ok(CountedSince {
+            Ok(ScaledCounts {
                 values: since.values.get(place).copied().into_iter().collect(),
                 ..since
             })
@@ -329,7 +333,7 @@ mod tests {
     fn a_group_counts_from_when_it_is_started() {
         const TASK_CLOCK: CounterKind = CounterKind::Other(1, 1);
         const PAGE_FAULTS: CounterKind = CounterKind::Other(1, 2);
-        let work = CountedWork::Thread(own_thread());
+        let work = CounterScope::Thread(own_thread());
         let group = match CounterGroup::open(work, &[TASK_CLOCK, PAGE_FAULTS]) {
             Ok(group) => group,
             Err(e) => {
@@ -339,7 +343,7 @@ mod tests {
         };
         assert_eq!(group.read().unwrap().values, [0, 0]);
         group.enable().unwrap();
-        let memory = Mapping::anonymous(Bytes::from_mib(1), Sharing::Private).unwrap();
+        let memory = OwnMapping::anonymous(Bytes::from_mib(1), Sharing::Private).unwrap();
         memory.touch(Bytes::from_kib(1)).unwrap();
         let count = group.read().unwrap();
         assert!(count.values[0] > 0 && count.running_nanos > 0, "{count:?}");
@@ -352,7 +356,7 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_does_not_keep_the_others_from_counting() {
         const TASK_CLOCK: CounterKind = CounterKind::Other(1, 1);
-        let work = CountedWork::Thread(own_thread());
+        let work = CounterScope::Thread(own_thread());
         let mut kinds = vec![TASK_CLOCK; 6];
         kinds[1] = CounterKind::Other(1, u64::MAX);
         let groups = CounterGroups::open(work, &kinds);

@@ -15,8 +15,8 @@ pub mod processor;
 mod ring;
 
 pub use counters::{
-    CountedSince, CountedWork, CounterGroup, CounterGroups, CounterKind, GroupCount, counts_misses,
-    own_thread,
+    CounterGroup, CounterGroups, CounterKind, CounterScope, GroupCount, ScaledCounts,
+    counts_misses, own_thread,
 };
 pub use event::{
     PerfEvent, PerfKind, PerfSampling, PerfSetup, PerfStack, SAMPLE_TYPE, allow_many_descriptors,

@@ -7,7 +7,7 @@
 
 use std::path::{Component, Path};
 
-use super::files::{GRUB, LIMITS, SYSCTL, TMPFILES};
+use super::managed_files::{GRUB, LIMITS, SYSCTL, TMPFILES};
 use super::name_syntax::{is, is_user, is_variable, need};
 
 /// Settings in plans, and their allowed values (Documentation/admin-guide/mm/transhuge.rst,

@@ -7,7 +7,7 @@ use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 use hugeleaf_verdict::reservation::{Margin, most_in_pools};
 
 use crate::model::PageCount;
-use crate::numa_layout::{NodePlacement, NodePool, Wants, place};
+use crate::numa_layout::{NodeDemand, NodePlacement, NodePool, place};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CurrentPool {
@@ -60,10 +60,10 @@ pub(super) struct PoolBudget {
 }
 
 impl PoolBudget {
-    pub fn wants(&self) -> Wants {
+    pub fn wants(&self) -> NodeDemand {
         let all = [self.others, self.left_over, self.promised, self.planned];
         let all = all.into_iter().fold(0, u64::saturating_add);
-        Wants {
+        NodeDemand {
             free: self
                 .bound
                 .values()
@@ -101,7 +101,7 @@ impl PoolBudget {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Budget {
+pub(super) struct MemoryBudget {
     pub total: Bytes,
     pub used: Bytes,
     pub margin: Bytes,
@@ -113,7 +113,7 @@ pub(super) struct Budget {
     pub forced: bool,
 }
 
-impl Budget {
+impl MemoryBudget {
     fn in_pools(&self) -> Bytes {
         self.sizes
             .iter()

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{PageSource, Service, ServiceKind};
-use hugeleaf_host::{Host, HugetlbAccounting, Thp, ThpOrder, ThpUse, thp_file, thp_is_on};
+use hugeleaf_host::{Host, HugetlbAccounting, Thp, ThpMemoryKind, ThpOrder, thp_file, thp_is_on};
 use hugeleaf_units::Bytes;
 
 use super::model::{Knob, Plan, ServicePlan};
@@ -31,16 +31,18 @@ pub(super) fn knob_now(host: &Host, path: &Path) -> Option<String> {
     if path == thp_file(SCAN_SLEEP) {
         return Some(thp.khugepaged.scan_sleep_millis.get()?.to_string());
     }
-    [ThpUse::Private, ThpUse::Shared].iter().find_map(|of| {
-        let mut orders = thp.orders.iter();
-        let fact = match path == of.file() {
-            true => thp.global_setting(*of),
-            false => orders
-                .find(|order| path == order.file(*of))?
-                .own_setting(*of),
-        };
-        fact.known().cloned()
-    })
+    [ThpMemoryKind::Private, ThpMemoryKind::Shared]
+        .iter()
+        .find_map(|of| {
+            let mut orders = thp.orders.iter();
+            let fact = match path == of.file() {
+                true => thp.global_setting(*of),
+                false => orders
+                    .find(|order| path == order.file(*of))?
+                    .own_setting(*of),
+            };
+            fact.known().cloned()
+        })
 }
 
 pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
@@ -91,7 +93,7 @@ fn shmem(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
         is_shared(service.kind) && service.demands.iter().any(left)
     };
     let gain: Vec<&ServicePlan> = services.iter().filter(on_base).collect();
-    let (path, was) = off(host, ThpUse::Shared).filter(|_| !gain.is_empty())?;
+    let (path, was) = off(host, ThpMemoryKind::Shared).filter(|_| !gain.is_empty())?;
     Some(Knob {
         path: PathBuf::from(path),
         was: Some(was),
@@ -124,7 +126,7 @@ fn names(services: &[&ServicePlan]) -> String {
 }
 
 /// Returns the effective knob of a full huge page and its value, if it is off.
-fn off(host: &Host, of: ThpUse) -> Option<(String, String)> {
+fn off(host: &Host, of: ThpMemoryKind) -> Option<(String, String)> {
     let (path, word) = host.thp_setting(of);
     let word = word.text().filter(|word| !thp_is_on(Some(word)))?;
     Some((path, word.to_owned()))
@@ -132,7 +134,7 @@ fn off(host: &Host, of: ThpUse) -> Option<(String, String)> {
 
 fn anon(host: &Host, services: &[ServicePlan]) -> Option<Knob> {
     let gain = on_thp(services);
-    let (path, was) = off(host, ThpUse::Private).filter(|_| !gain.is_empty())?;
+    let (path, was) = off(host, ThpMemoryKind::Private).filter(|_| !gain.is_empty())?;
     Some(Knob {
         path: PathBuf::from(path),
         was: Some(was),
@@ -167,7 +169,7 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
         return None;
     }
     Some(Knob {
-        path: PathBuf::from(order.file(ThpUse::Private)),
+        path: PathBuf::from(order.file(ThpMemoryKind::Private)),
         was: Some(was.clone()),
         now: "madvise".to_owned(),
         why: format!(
@@ -222,7 +224,7 @@ fn pace(host: &Host, thp: &Thp, services: &[ServicePlan]) -> Option<Knob> {
         .iter()
         .flat_map(|s| &s.demands)
         .filter(|d| d.from == PageSource::Thp)
-        .map(|d| super::arithmetic::bytes_of(&d.mappings))
+        .map(|d| super::page_counts::bytes_of(&d.mappings))
         .sum();
     let k = &thp.khugepaged;
     let round = k.pages_to_scan.get()?.in_bytes(host.base_page);

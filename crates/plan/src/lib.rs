@@ -17,31 +17,31 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 mod allowlist;
-mod arithmetic;
-mod budget;
-mod build;
-mod check;
 #[allow(clippy::disallowed_types)] // reads the host
-pub mod current_state;
-mod derive;
-mod facts;
-mod file;
-mod files;
+pub mod applied_plans;
+mod budget;
 #[allow(clippy::disallowed_types)] // reads and writes the host
-pub mod host;
+pub mod host_changes;
 mod knobs;
-mod merge;
+mod managed_files;
+mod merge_existing;
 mod model;
 mod name_syntax;
 mod notes;
 mod numa_layout;
+mod page_counts;
+mod parse_plan;
+mod plan_input;
+mod plan_steps;
+mod planner;
+mod preflight;
 mod promise;
-mod read;
-mod rights;
 mod rightsize;
 mod service_hints;
+mod shm_permissions;
 mod step;
 mod validate;
+mod value_checks;
 pub mod verify;
 mod write;
 
@@ -49,21 +49,21 @@ mod write;
 mod tests;
 
 pub use allowlist::hides as hidden_by_mount;
-pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
-pub use build::build_plan;
-pub use check::{CurrentHost, check};
-pub use derive::{pool_path, steps};
-pub use facts::{InForce, PlanFacts, PlanOptions};
-pub use file::{PlanError, parse};
-pub use files::{FILES, GRUB, OURS};
 pub use hugeleaf_verdict::reservation::Margin;
-pub use merge::keep;
+pub use managed_files::{FILES, GRUB, OURS};
+pub use merge_existing::keep;
 pub use model::{
-    BasePages, Boot, DemandPlan, KeptLines, Knob, Mount, PageCount, Plan, PoolPlan, Promise,
-    ServicePlan, ShmGroupSetting, TargetHost, Unit, UserMemlock,
+    BaseMemory, BootPools, DemandPlan, KeptLines, Knob, Mount, PageCount, Plan, PoolPlan, Promise,
+    ServicePlan, ShmGroupSetting, TargetHost, UnitDropIn, UserMemlock,
 };
-pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
-pub use read::SCHEMA;
+pub use page_counts::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
+pub use parse_plan::{PlanFileError, parse};
+pub use plan_input::{PlanFacts, PlanInForce, PlanOptions};
+pub use plan_steps::{pool_path, steps};
+pub use planner::build_plan;
+pub use preflight::{CurrentHost, check};
+pub use promise::{PromisedService, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use rightsize::{PoolSample, sample, tighten};
-pub use step::{Needs, Step, StepAction};
+pub use step::{FollowUp, Step, StepAction};
+pub use value_checks::SCHEMA;
 pub use write::{needs, write};

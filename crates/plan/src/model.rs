@@ -5,13 +5,13 @@
 
 use std::path::PathBuf;
 
-use hugeleaf_host::demand::{Mappings, PageSource, ServiceKind};
+use hugeleaf_host::demand::{EqualMappings, PageSource, ServiceKind};
 use hugeleaf_units::deserialize::some;
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::read;
+use super::value_checks;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,7 +26,7 @@ pub struct Plan {
     #[serde(default)]
     pub notes: Vec<String>,
     pub host: TargetHost,
-    pub base: BasePages,
+    pub base: BaseMemory,
     #[serde(default, rename = "service")]
     pub services: Vec<ServicePlan>,
     #[serde(default, rename = "pool")]
@@ -40,8 +40,8 @@ pub struct Plan {
     #[serde(default, rename = "mount")]
     pub mounts: Vec<Mount>,
     #[serde(default, rename = "unit")]
-    pub units: Vec<Unit>,
-    pub boot: Option<Boot>,
+    pub units: Vec<UnitDropIn>,
+    pub boot: Option<BootPools>,
     /// Promises of the plans in force at creation to services outside this plan.
     #[serde(default, rename = "promise")]
     pub promises: Vec<Promise>,
@@ -60,19 +60,19 @@ pub struct TargetHost {
     pub arch: Option<String>,
     #[serde(rename = "memory_bytes")]
     pub memory: Bytes,
-    #[serde(deserialize_with = "read::size", skip_serializing)]
+    #[serde(deserialize_with = "value_checks::size", skip_serializing)]
     pub base_page: PageSize,
     /// The page size of a hugetlb request without a size.
     #[serde(default, deserialize_with = "some", skip_serializing)]
     pub default_page: Option<PageSize>,
-    #[serde(deserialize_with = "read::sizes", skip_serializing)]
+    #[serde(deserialize_with = "value_checks::sizes", skip_serializing)]
     pub pages: Vec<PageSize>,
     pub nodes: Vec<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct BasePages {
+pub struct BaseMemory {
     /// Memory in use outside the pools: neither available nor in a pool.
     #[serde(rename = "used_bytes")]
     pub used: Bytes,
@@ -130,7 +130,7 @@ pub struct DemandPlan {
     pub from: PageSource,
     /// The mappings, each rounded up to whole pages separately.
     #[serde(rename = "mappings", alias = "pieces")]
-    pub mappings: Vec<Mappings>,
+    pub mappings: Vec<EqualMappings>,
     #[serde(default, rename(serialize = "got"))]
     pub pages: Vec<PageCount>,
     /// Pages that could not be planned because base pages need the memory.
@@ -141,7 +141,7 @@ pub struct DemandPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageCount {
-    #[serde(deserialize_with = "read::size")]
+    #[serde(deserialize_with = "value_checks::size")]
     pub page: PageSize,
     pub pages: Pages,
 }
@@ -175,7 +175,10 @@ impl Serialize for PageCount {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolPlan {
-    #[serde(deserialize_with = "read::size", rename(serialize = "page_bytes"))]
+    #[serde(
+        deserialize_with = "value_checks::size",
+        rename(serialize = "page_bytes")
+    )]
     pub page: PageSize,
     /// The node; `None` on a host that only counts pools of all nodes together.
     pub node: Option<u32>,
@@ -253,12 +256,12 @@ pub struct ShmGroupSetting {
 #[serde(deny_unknown_fields)]
 pub struct Mount {
     pub path: PathBuf,
-    #[serde(deserialize_with = "read::size")]
+    #[serde(deserialize_with = "value_checks::size")]
     pub page: PageSize,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     /// Its permissions, as in `0770`.
-    #[serde(deserialize_with = "read::mode")]
+    #[serde(deserialize_with = "value_checks::mode")]
     pub mode: u32,
     /// Maximum size of its files together.
     #[serde(rename = "size_bytes")]
@@ -267,7 +270,7 @@ pub struct Mount {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Unit {
+pub struct UnitDropIn {
     /// The unit, as in `postgresql@15-main.service`.
     pub unit: String,
     /// Maximum locked memory (`LimitMEMLOCK=`).
@@ -283,9 +286,9 @@ pub struct Unit {
 /// Pages that are guaranteed only before memory is fragmented.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Boot {
+pub struct BootPools {
     /// Sizes of the pools that the kernel command line fills.
-    #[serde(deserialize_with = "read::sizes")]
+    #[serde(deserialize_with = "value_checks::sizes")]
     pub pages: Vec<PageSize>,
     /// True if the boot loader reads drop-ins in /etc/default/grub.d. Otherwise the user must set the parameters.
     pub grub_drop_in: bool,

@@ -5,11 +5,11 @@ use hugeleaf_host::Host;
 use hugeleaf_host::demand::{Demand, PageSource, Service, ServiceKind};
 use hugeleaf_units::{Bytes, Pages};
 
-use super::arithmetic::{all_pages_text, wastes_little};
-use super::budget::{Budget, PoolBudget};
-use super::derive::boot_arguments;
-use super::facts::{PlanFacts, PlanOptions, lacks};
+use super::budget::{MemoryBudget, PoolBudget};
 use super::model::{PageCount, Plan, PoolPlan, ServicePlan};
+use super::page_counts::{all_pages_text, wastes_little};
+use super::plan_input::{PlanFacts, PlanOptions, lacks};
+use super::plan_steps::boot_arguments;
 use hugeleaf_verdict::reservation::{commit_bound, fits};
 use hugeleaf_verdict::{clean, list};
 
@@ -17,7 +17,7 @@ pub(super) fn notes(
     plan: &Plan,
     facts: &PlanFacts<'_>,
     services: &[Service],
-    ledger: &Budget,
+    ledger: &MemoryBudget,
     wishes: &PlanOptions,
 ) -> Vec<String> {
     let mut lines = cut(plan, facts.host, ledger);
@@ -57,7 +57,7 @@ pub(super) fn command_line(plan: &Plan) -> Option<String> {
     ))
 }
 
-fn cut(plan: &Plan, host: &Host, ledger: &Budget) -> Vec<String> {
+fn cut(plan: &Plan, host: &Host, ledger: &MemoryBudget) -> Vec<String> {
     let used = plan.base.used - plan.base.moves;
     let by_commit = ledger.is_bound_by_commit().then(|| commit_bound(host));
     let line = |service: &ServicePlan| {
@@ -84,7 +84,7 @@ fn cut(plan: &Plan, host: &Host, ledger: &Budget) -> Vec<String> {
 }
 
 /// Names services to stop first: pools can grow only into available memory, and running services use some of it.
-fn stop_first(plan: &Plan, host: &Host, ledger: &Budget) -> Option<String> {
+fn stop_first(plan: &Plan, host: &Host, ledger: &MemoryBudget) -> Option<String> {
     let available = host.memory.available.get()?;
     let grows = ledger.grows_by();
     if grows <= available || plan.base.moves.is_zero() {
@@ -124,7 +124,7 @@ fn left_over(host: &Host) -> Option<String> {
 }
 
 /// Describes idle pool pages that no service of a plan needs.
-fn idle(plan: &Plan, host: &Host, ledger: &Budget) -> Vec<String> {
+fn idle(plan: &Plan, host: &Host, ledger: &MemoryBudget) -> Vec<String> {
     let mut lines = Vec::new();
     for size in &plan.host.pages {
         let until_boot: u64 = plan.of_size(*size).map(|p| p.idle.get()).sum();
@@ -176,7 +176,7 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
         let name = path.rsplit('/').next().unwrap_or_default();
         path == "/etc/sysctl.conf" || name > OURS
     };
-    let line = |s: &hugeleaf_host::Sysctl| {
+    let line = |s: &hugeleaf_host::SysctlLine| {
         let (key, ours) = wanted.iter().find(|(key, _)| *key == s.key)?;
         // More pages than the plan needs do no harm.
         let pages = |text: &str| {
@@ -274,7 +274,7 @@ fn wasteful(plan: &Plan, asked: &Service, planned: &ServicePlan) -> Option<Strin
 }
 
 /// Warns that MariaDB first tries the largest pages that fit a mapping, even if they are for others.
-fn takes_idle(asked: &Service, planned: &ServicePlan, ledger: &Budget) -> Option<String> {
+fn takes_idle(asked: &Service, planned: &ServicePlan, ledger: &MemoryBudget) -> Option<String> {
     if asked.kind != ServiceKind::MariaDb {
         return None;
     }

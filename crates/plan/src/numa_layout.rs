@@ -37,7 +37,7 @@ impl NodePool {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Wants {
+pub(super) struct NodeDemand {
     pub free: u64,
     /// Pages of services bound to one node, by node.
     pub bound: BTreeMap<u32, u64>,
@@ -54,7 +54,11 @@ pub(super) struct NodePlacement {
 /// Spreads the wanted pages over the nodes. Existing idle pages serve only users that may take them. Those on
 /// one node are useless to a service bound to another, and stay in place, because a service that starts later
 /// may need them. Missing pages are spread evenly. With `may_shrink`, idle pages are removed.
-pub(super) fn place(nodes: &[NodePool], wants: &Wants, may_shrink: bool) -> Vec<NodePlacement> {
+pub(super) fn place(
+    nodes: &[NodePool],
+    wants: &NodeDemand,
+    may_shrink: bool,
+) -> Vec<NodePlacement> {
     let of = |map: &BTreeMap<u32, u64>, node: &NodePool| {
         node.node
             .and_then(|n| map.get(&n).copied())
@@ -102,7 +106,7 @@ pub(super) fn place(nodes: &[NodePool], wants: &Wants, may_shrink: bool) -> Vec<
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct PoolDemand {
     pub size: PageSize,
     pub others: u64,
     /// Pages that no running process holds. They stay until the file or segment is removed, and no file requests
@@ -110,13 +114,13 @@ pub(super) struct Wanted {
     pub left_over: u64,
     pub promised: u64,
     pub services: Vec<String>,
-    pub wants: Wants,
+    pub wants: NodeDemand,
     /// Pages that files of other owners request at boot.
     pub configured: u64,
     pub may_shrink: bool,
 }
 
-impl Wanted {
+impl PoolDemand {
     /// Returns the pages by node, or in total on a host that only counts totals.
     pub fn layout(&self, host: &Host) -> Vec<PoolPlan> {
         let pools = by_node(host, self.size);

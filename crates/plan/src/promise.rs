@@ -8,14 +8,14 @@ use hugeleaf_host::Pid;
 use hugeleaf_host::demand::{PageSource, Service, ServiceKind};
 use hugeleaf_units::PageSize;
 
-use super::arithmetic::sum_pages;
-use super::budget::Budget;
-use super::facts::{InForce, PlanFacts, held};
+use super::budget::MemoryBudget;
 use super::model::{PageCount, Plan, Promise, ServicePlan};
+use super::page_counts::sum_pages;
+use super::plan_input::{PlanFacts, PlanInForce, held};
 use hugeleaf_verdict::clean;
 
 #[derive(Debug, Clone)]
-pub struct Promised<'a> {
+pub struct PromisedService<'a> {
     pub apply: u32,
     pub service: &'a ServicePlan,
     /// Sizes whose pool a later plan reduced to the pages in use. Of these a running service needs what
@@ -25,16 +25,16 @@ pub struct Promised<'a> {
 
 /// Returns the services of plans in force, each once. `plans` has the newest first, which takes
 /// precedence.
-pub fn promised<'a>(plans: impl IntoIterator<Item = (u32, &'a Plan)>) -> Vec<Promised<'a>> {
-    let mut found: Vec<Promised<'a>> = Vec::new();
+pub fn promised<'a>(plans: impl IntoIterator<Item = (u32, &'a Plan)>) -> Vec<PromisedService<'a>> {
+    let mut found: Vec<PromisedService<'a>> = Vec::new();
     let mut tightened = BTreeSet::new();
     for (apply, plan) in plans {
         for service in &plan.services {
-            let same = |seen: &Promised<'_>| {
+            let same = |seen: &PromisedService<'_>| {
                 ServiceKey::of_plan(seen.service).is(&ServiceKey::of_plan(service))
             };
             if !found.iter().any(same) {
-                found.push(Promised {
+                found.push(PromisedService {
                     apply,
                     service,
                     tightened: tightened.clone(),
@@ -122,7 +122,7 @@ pub fn pages_of(planned: &ServicePlan) -> Vec<PageCount> {
 /// A promise to a service outside the new plan, and the service if it was found.
 #[derive(Debug, Clone)]
 pub(super) struct OpenPromise<'a> {
-    pub promised: Promised<'a>,
+    pub promised: PromisedService<'a>,
     pub found: Option<&'a Service>,
 }
 
@@ -152,7 +152,7 @@ impl OpenPromise<'_> {
     }
 }
 
-fn readable(in_force: &[InForce]) -> impl Iterator<Item = (u32, &Plan)> {
+fn readable(in_force: &[PlanInForce]) -> impl Iterator<Item = (u32, &Plan)> {
     let plans = in_force.iter();
     plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)))
 }
@@ -206,10 +206,10 @@ fn is_one_of(service: &Service, some: &[&Service]) -> bool {
 /// Enters promised and used pages into the books: pages of services in the plan, of promised services,
 /// and of services without a plan.
 pub(super) fn add_to_budget(
-    ledger: &mut Budget,
+    ledger: &mut MemoryBudget,
     new: &[Service],
     standing: &[OpenPromise<'_>],
-    in_force: &[InForce],
+    in_force: &[PlanInForce],
 ) {
     let newest = in_force.iter().find_map(|one| one.plan.as_ref().ok());
     let ours = |service: &Service, size: PageSize| size.pages_for(held(service, size)).get();
@@ -253,7 +253,7 @@ pub(super) fn add_to_budget(
     }
 }
 
-pub(super) fn listed(standing: &[OpenPromise<'_>], in_force: &[InForce]) -> Vec<Promise> {
+pub(super) fn listed(standing: &[OpenPromise<'_>], in_force: &[PlanInForce]) -> Vec<Promise> {
     let known = standing.iter().map(|one| Promise {
         apply: one.promised.apply,
         name: Some(one.promised.service.name.clone()),
@@ -271,7 +271,7 @@ pub(super) fn listed(standing: &[OpenPromise<'_>], in_force: &[InForce]) -> Vec<
 
 /// Describes promises of plans in force that the plan does not include. It was made before they were
 /// applied, or without access to them.
-pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
+pub(super) fn unknown_to(plan: &Plan, in_force: &[PlanInForce]) -> Vec<String> {
     let mut lines = Vec::new();
     for promised in promised(readable(in_force)) {
         let who = ServiceKey::of_plan(promised.service);

@@ -8,12 +8,12 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{Failure, PageSize, Pages};
 
 use super::PlanOptions;
-use super::arithmetic::{all_pages_text, pages_text};
-use super::build::{bare, boot};
-use super::facts::PlanFacts;
 use super::model::{PageCount, Plan};
 use super::notes::{command_line, contradicted};
-use super::numa_layout::{Wanted, Wants};
+use super::numa_layout::{NodeDemand, PoolDemand};
+use super::page_counts::{all_pages_text, pages_text};
+use super::plan_input::PlanFacts;
+use super::planner::{bare, boot};
 use super::promise::open_promises;
 use hugeleaf_verdict::reservation::{Margin, used};
 
@@ -99,21 +99,21 @@ fn possible(facts: &PlanFacts<'_>, now: &BTreeMap<PageSize, CurrentPool>) -> Res
 
 /// Returns the new size of a pool: the maximum use with a small reserve, and the pages that stopped
 /// services need.
-fn wanted(host: &Host, size: PageSize, pool: &CurrentPool, most: u64, waiting: u64) -> Wanted {
+fn wanted(host: &Host, size: PageSize, pool: &CurrentPool, most: u64, waiting: u64) -> PoolDemand {
     let left_over = host.leftover_pages(size).get().min(pool.taken);
     let keep = most
         .saturating_add(most.div_ceil(KEPT))
         .saturating_add(waiting)
         .min(pool.total);
-    Wanted {
+    PoolDemand {
         size,
         others: pool.taken - left_over,
         left_over,
         promised: waiting.min(keep.saturating_sub(pool.taken)),
         services: Vec::new(),
-        wants: Wants {
+        wants: NodeDemand {
             free: keep,
-            ..Wants::default()
+            ..NodeDemand::default()
         },
         configured: 0,
         may_shrink: true,

@@ -1,12 +1,12 @@
 //! Manual changes that make a service use its planned pages, as lines of its own configuration,
 //! which hugeleaf does not edit.
 
-use hugeleaf_host::demand::{PageSource, Requirement, Service, ServiceKind};
+use hugeleaf_host::demand::{HugePageRequirement, PageSource, Service, ServiceKind};
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::arithmetic::wastes_little;
-use super::facts::PlanFacts;
 use super::model::{Plan, ServicePlan};
+use super::page_counts::wastes_little;
+use super::plan_input::PlanFacts;
 use hugeleaf_verdict::advice::pod_line;
 use hugeleaf_verdict::clean;
 
@@ -62,13 +62,13 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
         lines.push(format!("postgresql.conf: huge_page_size = '{size}B'"));
     }
     lines.push(match service.huge_page_setting.requirement {
-        Requirement::Always => return lines,
-        Requirement::Cannot => format!(
+        HugePageRequirement::Always => return lines,
+        HugePageRequirement::Cannot => format!(
             "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL uses a \
              pool for no other type{now}"
         ),
-        Requirement::Never => format!("postgresql.conf: huge_pages = on{now}"),
-        Requirement::IfAvailable | Requirement::Unknown => {
+        HugePageRequirement::Never => format!("postgresql.conf: huge_pages = on{now}"),
+        HugePageRequirement::IfAvailable | HugePageRequirement::Unknown => {
             format!("postgresql.conf: huge_pages = on, so that it does not fall back silently{now}")
         }
     });
@@ -77,8 +77,8 @@ fn postgres(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String
 
 fn mariadb(service: &Service) -> Vec<String> {
     match service.huge_page_setting.requirement {
-        Requirement::IfAvailable | Requirement::Always => Vec::new(),
-        Requirement::Never | Requirement::Cannot | Requirement::Unknown => {
+        HugePageRequirement::IfAvailable | HugePageRequirement::Always => Vec::new(),
+        HugePageRequirement::Never | HugePageRequirement::Cannot | HugePageRequirement::Unknown => {
             let now = format_current_setting(service);
             vec![format!("its option file, [mysqld]: large_pages = ON{now}")]
         }
@@ -88,7 +88,7 @@ fn mariadb(service: &Service) -> Vec<String> {
 fn java(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
     let mut flags = Vec::new();
     if service.huge_page_setting.requirement.is_off()
-        || service.huge_page_setting.requirement == Requirement::Unknown
+        || service.huge_page_setting.requirement == HugePageRequirement::Unknown
     {
         flags.push("-XX:+UseLargePages".to_owned());
     }

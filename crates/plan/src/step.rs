@@ -15,7 +15,7 @@ pub struct Step {
     pub path: PathBuf,
     pub why: String,
     pub verify: String,
-    pub needs: Needs,
+    pub needs: FollowUp,
 }
 
 impl Step {
@@ -33,11 +33,11 @@ impl Step {
             path: path.into(),
             why: why.into(),
             verify: verify.into(),
-            needs: Needs::Nothing,
+            needs: FollowUp::Nothing,
         }
     }
 
-    pub(super) fn needing(self, needs: Needs) -> Step {
+    pub(super) fn needing(self, needs: FollowUp) -> Step {
         Step { needs, ..self }
     }
 }
@@ -89,7 +89,7 @@ impl StepAction {
 /// The action that gives a step its full effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Needs {
+pub enum FollowUp {
     Nothing,
     Restart(Vec<String>),
     /// A reboot, after a command that the user must run.

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use hugeleaf_host::demand::{
-    Demand, Mappings, PageSource, Requirement, Service, ServiceKind, User,
+    Demand, EqualMappings, HugePageRequirement, PageSource, Service, ServiceKind, User,
 };
-use hugeleaf_host::{Fact, Host, HostIdentity, Leftover, LeftoverKind, PageUsage, Sysctl};
+use hugeleaf_host::{Fact, Host, HostIdentity, OrphanKind, OrphanedHugetlb, PageUsage, SysctlLine};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::*;
@@ -65,7 +65,7 @@ fn fill(host: &mut Host, page: &str, each: u64, used: u64, promised: u64) {
 fn demand(bytes: u64) -> Demand {
     Demand {
         what: "shared memory".to_owned(),
-        mappings: vec![Mappings::single(Bytes(bytes))],
+        mappings: vec![EqualMappings::single(Bytes(bytes))],
         place: PageSource::Pool,
         page: None,
         source: "somebody said so".to_owned(),
@@ -188,7 +188,7 @@ fn full() -> Plan {
     postgres.unit = Some("postgresql@15-main.service".to_owned());
     postgres.exec_start = Some("/usr/bin/postgres -D /srv/pg".to_owned());
     postgres.user = Some(user(26));
-    postgres.huge_page_setting.requirement = Requirement::IfAvailable;
+    postgres.huge_page_setting.requirement = HugePageRequirement::IfAvailable;
     postgres.huge_page_setting.text = "huge_pages = try".to_owned();
     let postgres = running(postgres, "4K", PageKind::Base);
     let cache = sized(service("cache", ServiceKind::Other, 2 * GIB), "1G");

@@ -1,7 +1,7 @@
 //! Finds contradictions in a plan with well-formed values: two pools of one size and node, pages of
 //! a size that the host lacks, more memory than exists.
 //!
-//! Pure, and about the plan alone. [`super::check`] compares it with the running host.
+//! Pure, and about the plan alone. [`super::preflight`] compares it with the running host.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -6,15 +6,15 @@
 
 mod demand;
 mod drift;
-mod rights;
-mod rules;
+mod run_rules;
+mod service_limits;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 
 use hugeleaf_host::demand::{Service, ServiceKind};
-use hugeleaf_host::system::settings::SettingsFiles;
+use hugeleaf_host::system::settings_files::SettingsFiles;
 use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::{Serialize, Serializer};
@@ -23,7 +23,7 @@ use crate::{PageCount, Plan};
 use hugeleaf_verdict::findings::{Finding, Severity};
 
 pub use demand::slack;
-pub use rules::verify;
+pub use run_rules::verify;
 
 use hugeleaf_verdict::advice::{PLAN, SettingRequirement};
 
@@ -34,20 +34,20 @@ pub struct VerifyFacts<'a> {
     /// Facts that could not be read, with the reason; one sentence each.
     pub unread: &'a [String],
     /// Applied plans that are not undone, newest first.
-    pub applied: &'a [Applied],
+    pub applied: &'a [AppliedPlan],
     pub settings: &'a SettingsFiles,
     /// Boot time in seconds since 1970. The kernel log counts from then.
     pub booted: Option<u64>,
     /// Start of the relevant kernel log, in seconds since 1970. Older lines are ignored.
     pub log_since: Option<u64>,
-    pub given: &'a [ReclaimablePages],
+    pub given: &'a [ReleasedPages],
     /// Settings of the host that running programs want.
     pub wants: &'a [SettingRequirement],
 }
 
 /// Pool pages that the guard gave back while memory was short and will reclaim. The pool is not short of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReclaimablePages {
+pub struct ReleasedPages {
     pub page: PageSize,
     /// The NUMA node; `None` if the host has only totals of all nodes.
     pub node: Option<u32>,
@@ -55,7 +55,7 @@ pub struct ReclaimablePages {
 }
 
 #[derive(Debug, Clone)]
-pub struct Applied {
+pub struct AppliedPlan {
     /// The number for `undo`.
     pub id: u32,
     pub time: String,
@@ -79,7 +79,7 @@ pub struct AppliedStepState {
     pub wanted: Option<String>,
     pub now: Option<String>,
     #[serde(rename = "state")]
-    pub state: PlaceState,
+    pub state: PathDrift,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -106,7 +106,7 @@ impl StepKind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PlaceState {
+pub enum PathDrift {
     AsApplied,
     Changed,
     Gone,
@@ -114,20 +114,20 @@ pub enum PlaceState {
     Unread(String),
 }
 
-impl Serialize for PlaceState {
+impl Serialize for PathDrift {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match self {
-            PlaceState::AsApplied => "as-applied",
-            PlaceState::Changed => "changed",
-            PlaceState::Gone => "gone",
-            PlaceState::NotApplicable => "not-applicable",
-            PlaceState::Unread(_) => "unread",
+            PathDrift::AsApplied => "as-applied",
+            PathDrift::Changed => "changed",
+            PathDrift::Gone => "gone",
+            PathDrift::NotApplicable => "not-applicable",
+            PathDrift::Unread(_) => "unread",
         })
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Newest {
+pub struct NewestApply {
     /// The number for `undo`.
     pub id: u32,
     pub time: String,
@@ -140,7 +140,7 @@ pub struct VerifyReport {
     pub steps: Vec<AppliedStepState>,
     /// The newest plan in force: its number and time.
     #[serde(rename = "applied")]
-    pub plan: Option<Newest>,
+    pub plan: Option<NewestApply>,
     pub findings: Vec<Finding>,
 }
 

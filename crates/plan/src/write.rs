@@ -4,20 +4,20 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use hugeleaf_host::demand::Mappings;
+use hugeleaf_host::demand::EqualMappings;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::arithmetic;
 use super::model::{
-    DemandPlan, Knob, Mount, PageCount, Plan, PoolPlan, Promise, ServicePlan, Unit,
+    DemandPlan, Knob, Mount, PageCount, Plan, PoolPlan, Promise, ServicePlan, UnitDropIn,
 };
-use super::step::{Needs, Step, StepAction};
+use super::page_counts;
+use super::step::{FollowUp, Step, StepAction};
 use super::steps;
 use hugeleaf_verdict::list;
 
-struct Out(String);
+struct TomlWriter(String);
 
-impl Out {
+impl TomlWriter {
     fn line(&mut self, line: &str) {
         self.0.push_str(line);
         self.0.push('\n');
@@ -92,7 +92,7 @@ fn pages(pages: &[PageCount]) -> impl Iterator<Item = String> {
 /// Writes the plan as a file. `read` returns the current text of a file by its path. The end of the
 /// plan shows the changes to these files.
 pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
-    let mut out = Out(String::new());
+    let mut out = TomlWriter(String::new());
     out.comment("A plan of hugeleaf. Edit the values; comments have no effect.");
     out.comment(
         "Show the changes: hugeleaf apply --dry-run FILE. Apply them: hugeleaf apply FILE.",
@@ -142,7 +142,7 @@ pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
     out.0
 }
 
-fn host(out: &mut Out, plan: &Plan) {
+fn host(out: &mut TomlWriter, plan: &Plan) {
     let host = &plan.host;
     out.head("[host]");
     out.some("name", host.name.as_deref().map(quoted));
@@ -156,7 +156,7 @@ fn host(out: &mut Out, plan: &Plan) {
     out.raw("nodes", format_args!("[{}]", list(&host.nodes)));
 
     out.head("[base]");
-    for line in arithmetic::base(plan) {
+    for line in page_counts::base(plan) {
         out.comment(&line);
     }
     out.raw("used_bytes", bytes(plan.base.used));
@@ -165,7 +165,7 @@ fn host(out: &mut Out, plan: &Plan) {
     out.raw("margin_bytes", bytes(plan.base.margin));
 }
 
-fn service(out: &mut Out, service: &ServicePlan) {
+fn service(out: &mut TomlWriter, service: &ServicePlan) {
     out.head("[[service]]");
     out.text("name", &service.name);
     out.text("kind", service.kind.name());
@@ -188,21 +188,21 @@ fn service(out: &mut Out, service: &ServicePlan) {
     }
 }
 
-fn demand(out: &mut Out, demand: &DemandPlan) {
+fn demand(out: &mut TomlWriter, demand: &DemandPlan) {
     out.head("[[service.demand]]");
-    for line in arithmetic::demand(demand) {
+    for line in page_counts::demand(demand) {
         out.comment(&line);
     }
     out.text("what", &demand.what);
     out.text("source", &demand.source);
     out.text("from", demand.from.name());
-    let mapping = |p: &Mappings| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes);
+    let mapping = |p: &EqualMappings| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes);
     out.list("mappings", demand.mappings.iter().map(mapping));
     out.some_list("pages", pages(&demand.pages));
     out.some_list("missing", pages(&demand.missing));
 }
 
-fn promise(out: &mut Out, promise: &Promise) {
+fn promise(out: &mut TomlWriter, promise: &Promise) {
     out.head("[[promise]]");
     out.comment("Pages that an earlier plan in force promises to a service outside this plan.");
     out.raw("apply", promise.apply);
@@ -210,9 +210,9 @@ fn promise(out: &mut Out, promise: &Promise) {
     out.some_list("pages", pages(&promise.pages));
 }
 
-fn pool(out: &mut Out, plan: &Plan, pool: &PoolPlan) {
+fn pool(out: &mut TomlWriter, plan: &Plan, pool: &PoolPlan) {
     out.head("[[pool]]");
-    for line in arithmetic::pool(plan, pool) {
+    for line in page_counts::pool(plan, pool) {
         out.comment(&line);
     }
     let some = |pages: Pages| Some(pages).filter(|n| *n > Pages(0));
@@ -237,7 +237,7 @@ fn pool(out: &mut Out, plan: &Plan, pool: &PoolPlan) {
     }
 }
 
-fn knob(out: &mut Out, knob: &Knob) {
+fn knob(out: &mut TomlWriter, knob: &Knob) {
     out.head("[[knob]]");
     out.text("path", &knob.path.to_string_lossy());
     out.some("was", knob.was.as_deref().map(quoted));
@@ -247,7 +247,7 @@ fn knob(out: &mut Out, knob: &Knob) {
     out.texts("restart", &knob.restart);
 }
 
-fn rights(out: &mut Out, plan: &Plan) {
+fn rights(out: &mut TomlWriter, plan: &Plan) {
     for limit in &plan.limits {
         out.head("[[limit]]");
         out.text("user", &limit.user);
@@ -263,7 +263,7 @@ fn rights(out: &mut Out, plan: &Plan) {
     }
 }
 
-fn mount(out: &mut Out, mount: &Mount) {
+fn mount(out: &mut TomlWriter, mount: &Mount) {
     out.head("[[mount]]");
     out.text("path", &mount.path.to_string_lossy());
     out.raw("page", size(mount.page));
@@ -273,7 +273,7 @@ fn mount(out: &mut Out, mount: &Mount) {
     out.some("size_bytes", mount.size.map(bytes));
 }
 
-fn unit(out: &mut Out, unit: &Unit) {
+fn unit(out: &mut TomlWriter, unit: &UnitDropIn) {
     out.head("[[unit]]");
     out.text("unit", &unit.unit);
     out.some("memlock_bytes", unit.memlock.map(bytes));
@@ -282,7 +282,7 @@ fn unit(out: &mut Out, unit: &Unit) {
     out.text("why", &unit.why);
 }
 
-fn follows(out: &mut Out, plan: &Plan, read: &dyn Fn(&Path) -> Option<String>) {
+fn follows(out: &mut TomlWriter, plan: &Plan, read: &dyn Fn(&Path) -> Option<String>) {
     out.line("");
     out.comment("The steps that follow from these values, in order:");
     for step in steps(plan) {
@@ -354,11 +354,11 @@ fn was(plan: &Plan, step: &Step) -> String {
 }
 
 /// Describes the needs of a step; `None` if it has none.
-pub fn needs(needs: &Needs) -> Option<String> {
+pub fn needs(needs: &FollowUp) -> Option<String> {
     match needs {
-        Needs::Nothing => None,
-        Needs::Restart(services) => Some(format!("a restart of {}", services.join(", "))),
-        Needs::Reboot { first } => Some(format!("{first}, and a reboot")),
-        Needs::Login => Some("a new login of the user".to_owned()),
+        FollowUp::Nothing => None,
+        FollowUp::Restart(services) => Some(format!("a restart of {}", services.join(", "))),
+        FollowUp::Reboot { first } => Some(format!("{first}, and a reboot")),
+        FollowUp::Login => Some("a new login of the user".to_owned()),
     }
 }

@@ -16,9 +16,9 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::Root;
 use hugeleaf_plan::Step;
-use hugeleaf_plan::host::{
-    ApplyOptions, ApplyOutcome, ApplyRequest, ChangeContext, HostError, StepOutcome, StepState,
-    UndoOptions, UndoOutcome, Which, apply, undo,
+use hugeleaf_plan::host_changes::{
+    ApplyOptions, ApplyOutcome, ApplyRequest, ChangeContext, HostChangeError, StepOutcome,
+    StepState, UndoOptions, UndoOutcome, UndoSelection, apply, undo,
 };
 use hugeleaf_sys::Kernel;
 
@@ -56,7 +56,7 @@ fn apply_to(
     kernel: &Kernel,
     steps: &[Step],
     options: &ApplyOptions,
-) -> Result<ApplyOutcome, HostError> {
+) -> Result<ApplyOutcome, HostChangeError> {
     apply_as(root, kernel, (steps, options), &[], None)
 }
 
@@ -67,7 +67,7 @@ fn apply_as(
     (steps, options): (&[Step], &ApplyOptions),
     serves: &[&str],
     in_force: Option<&[u32]>,
-) -> Result<ApplyOutcome, HostError> {
+) -> Result<ApplyOutcome, HostChangeError> {
     let _no_fork = no_fork();
     let (root, stop) = (Root::at(root), AtomicBool::new(false));
     let mut context = ChangeContext {
@@ -96,9 +96,9 @@ fn apply_as(
 fn undo_in(
     root: &Path,
     kernel: &Kernel,
-    which: Which,
+    which: UndoSelection,
     options: UndoOptions,
-) -> Result<Vec<UndoOutcome>, HostError> {
+) -> Result<Vec<UndoOutcome>, HostChangeError> {
     let _no_fork = no_fork();
     let (root, stop) = (Root::at(root), AtomicBool::new(false));
     let mut context = ChangeContext {
@@ -111,8 +111,8 @@ fn undo_in(
 }
 
 /// Undoes the newest apply below `root`, with default options.
-fn undo_newest(root: &Path, kernel: &Kernel) -> Result<Vec<UndoOutcome>, HostError> {
-    undo_in(root, kernel, Which::Newest, UndoOptions::default())
+fn undo_newest(root: &Path, kernel: &Kernel) -> Result<Vec<UndoOutcome>, HostChangeError> {
+    undo_in(root, kernel, UndoSelection::Newest, UndoOptions::default())
 }
 
 /// Returns the state of a step.

@@ -13,8 +13,8 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
 use crate::state::{RESIDENT, round_down, round_up, settings};
+use crate::syscalls::{self, Advice, flag};
 use crate::{density, growth};
 
 /// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the largest
@@ -70,12 +70,12 @@ fn find(base: usize) -> Option<&'static AtomicUsize> {
 /// Maps the array. If two threads do so at once, one mapping is released.
 fn begin() {
     let length = size_of::<[AtomicUsize; MOST]>();
-    let Some(at) = calls::map_new(length, flag::MEMORY, flag::PRIVATE) else {
+    let Some(at) = syscalls::map_new(length, flag::MEMORY, flag::PRIVATE) else {
         return;
     };
     if KNOWN.compare_exchange(0, at, Relaxed, Relaxed).is_err() {
         // SAFETY: mapped above.
-        unsafe { calls::munmap(at, length) };
+        unsafe { syscalls::munmap(at, length) };
     }
 }
 
@@ -101,12 +101,12 @@ pub fn grew(start: usize, length: usize) -> bool {
         return true;
     }
     // SAFETY: inside the reservation, which is a multiple of the huge page.
-    let result = unsafe { calls::mprotect(end, to - end, flag::MEMORY) };
-    if !calls::failed(result) {
+    let result = unsafe { syscalls::mprotect(end, to - end, flag::MEMORY) };
+    if !syscalls::failed(result) {
         AHEAD.fetch_add(1, Relaxed);
         // Advise from the start of the block, otherwise the block would span two mappings.
         let block = round_down(start, settings.pmd);
-        calls::advise(block, to - block, Advice::HugePage);
+        syscalls::advise(block, to - block, Advice::HugePage);
     }
     true
 }

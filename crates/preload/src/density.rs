@@ -23,9 +23,9 @@
 
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
-use crate::sample::{Files, How, RangeUsage, Scratch};
+use crate::sample::{ProcFiles, RangeUsage, SampleMethod, Scratch};
 use crate::state::{Lock, RESIDENT, growing, is_inactive, round_down, round_up, settings};
+use crate::syscalls::{self, Advice, flag};
 
 /// The heap that grows by `brk`.
 pub const HEAP: usize = SIZES;
@@ -53,7 +53,7 @@ struct SampledRange {
     spare: AtomicUsize,
 }
 
-struct SampleSet {
+struct KindUsage {
     samples: [SampledRange; SAMPLES],
     next: AtomicUsize,
     /// Bytes handed out since the last sample.
@@ -70,8 +70,8 @@ struct SampleSet {
 /// Most programs never do, and save a mapping. Zero: no samples are taken yet.
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
-fn all() -> &'static [SampleSet] {
-    let table = TABLE.load(Relaxed) as *const [SampleSet; KINDS];
+fn all() -> &'static [KindUsage] {
+    let table = TABLE.load(Relaxed) as *const [KindUsage; KINDS];
     // SAFETY: null, or the table that `watch` mapped and never unmaps; zeros are valid.
     unsafe { table.as_ref() }.map_or(&[], |kinds| kinds.as_slice())
 }
@@ -101,8 +101,8 @@ pub fn watch() {
     if is_watching() {
         return;
     }
-    let length = size_of::<[SampleSet; KINDS]>();
-    if let Some(at) = calls::map_new(length, flag::MEMORY, flag::PRIVATE) {
+    let length = size_of::<[KindUsage; KINDS]>();
+    if let Some(at) = syscalls::map_new(length, flag::MEMORY, flag::PRIVATE) {
         TABLE.store(at, Relaxed);
     }
 }
@@ -120,7 +120,7 @@ pub fn credit() -> usize {
 
 /// The decision about huge pages from the first touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum HugePageDecision {
     /// Base pages: it is partly used, or its usage is unknown.
     Base,
     Huge,
@@ -129,17 +129,17 @@ pub enum Judgement {
 }
 
 /// Returns the decision for the next `length` bytes of a kind.
-pub fn judgement(kind: usize, length: usize) -> Judgement {
+pub fn judgement(kind: usize, length: usize) -> HugePageDecision {
     let settings = settings();
     let large = |yes| match yes {
-        true => Judgement::Huge,
-        false => Judgement::Base,
+        true => HugePageDecision::Huge,
+        false => HugePageDecision::Base,
     };
     if !judging() {
         return large(growing() || length >= settings.data_after);
     }
     if !settings.touch || is_inactive() {
-        return Judgement::Base;
+        return HugePageDecision::Base;
     }
     let Some(kind) = all().get(kind) else {
         return large(length >= settings.data_after);
@@ -149,10 +149,10 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
     // only if this kind does not decide.
     let is_mostly_used = unused <= used / 2;
     if !is_dense((used, unused)) && (!is_mostly_used || !is_dense(known())) {
-        return Judgement::Base;
+        return HugePageDecision::Base;
     }
     if length >= settings.data_after && kind.count.load(Relaxed) < FIRST {
-        return Judgement::Huge;
+        return HugePageDecision::Huge;
     }
     // A kind without samples is assumed to be like the rest.
     let is_as_the_rest = || {
@@ -160,14 +160,14 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
         is_mostly_used && is_dense(all) && all.0 >= 4 * settings.pmd
     };
     if !growing() || used < settings.pmd && !is_as_the_rest() {
-        return Judgement::Base;
+        return HugePageDecision::Base;
     }
     // Allow one mapping at a time, of any length up to the bytes of its kind found used.
     let one = kind.unseen.load(Relaxed) == 0 && length <= used;
     if one || unseen() + length <= credit() {
-        return Judgement::Huge;
+        return HugePageDecision::Huge;
     }
-    Judgement::NeedsCheck
+    HugePageDecision::NeedsCheck
 }
 
 /// Returns the unchecked bytes on huge pages.
@@ -268,14 +268,14 @@ fn draw_gap() {
 }
 
 impl SampledRange {
-    fn measure(&self, files: &Files, scratch: &mut Scratch) -> RangeUsage {
+    fn measure(&self, files: &ProcFiles, scratch: &mut Scratch) -> RangeUsage {
         /// Value of `used` if whole blocks were read and were zero. They may be in use nevertheless.
         const ZERO: usize = usize::MAX;
         let (start, length) = (self.start.load(Relaxed), self.length.load(Relaxed));
         if self.weight.load(Relaxed) & 1 == 0 {
-            return files.sample_range(scratch, start, length, How::Pages);
+            return files.sample_range(scratch, start, length, SampleMethod::Pages);
         }
-        let found = files.sample_range(scratch, start, length, How::Content);
+        let found = files.sample_range(scratch, start, length, SampleMethod::Content);
         // Checking a few pages can miss a few used ones, so a large mapping gets a second check.
         let much = match found {
             RangeUsage::Pages { used, of, .. } => used >= of / 2,
@@ -285,7 +285,7 @@ impl SampledRange {
         if much || length < settings().data_after || self.used.load(Relaxed) == ZERO {
             return found;
         }
-        let found = files.sample_range(scratch, start, length, How::Thorough);
+        let found = files.sample_range(scratch, start, length, SampleMethod::Thorough);
         if found != RangeUsage::Untouched {
             return found;
         }
@@ -294,7 +294,7 @@ impl SampledRange {
     }
 }
 
-impl SampleSet {
+impl KindUsage {
     /// Returns the bytes found used and found unused.
     fn known(&self) -> (usize, usize) {
         (self.used.load(Relaxed), self.unused.load(Relaxed))
@@ -359,7 +359,7 @@ impl SampleSet {
 
     /// Checks all samples. A completely used one is counted and forgotten. A partly used one is counted
     /// and checked again, because the thread that fills it may have been waiting.
-    fn check_all(&self, files: &Files, scratch: &mut Scratch, above: usize) {
+    fn check_all(&self, files: &ProcFiles, scratch: &mut Scratch, above: usize) {
         let (mut unseen, mut count) = (0_usize, 0);
         for sample in &self.samples {
             let (start, length) = (sample.start.load(Relaxed), sample.length.load(Relaxed));
@@ -455,11 +455,11 @@ pub fn check_samples(heap_end: usize) {
     });
 }
 
-fn with_files(work: impl FnOnce(&Files, &mut Scratch)) {
+fn with_files(work: impl FnOnce(&ProcFiles, &mut Scratch)) {
     let Some(_held) = LOCK.take() else {
         return;
     };
-    let files = Files::open();
+    let files = ProcFiles::open();
     Scratch::lend(|scratch| work(&files, scratch));
     files.close();
 }
@@ -476,9 +476,9 @@ fn give_back(start: usize, length: usize) {
     ) else {
         return;
     };
-    calls::advise(start, length, Advice::NoHugePage);
+    syscalls::advise(start, length, Advice::NoHugePage);
     while at < end {
-        calls::advise(at, settings.base, Advice::Cold);
+        syscalls::advise(at, settings.base, Advice::Cold);
         at += settings.pmd;
     }
 }

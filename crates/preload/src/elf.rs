@@ -11,22 +11,22 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 unsafe extern "C" {
     fn dl_iterate_phdr(
-        each: extern "C" fn(*const Information, usize, *mut c_void) -> c_int,
+        each: extern "C" fn(*const DlPhdrInfo, usize, *mut c_void) -> c_int,
         data: *mut c_void,
     ) -> c_int;
 }
 
 #[repr(C)]
-struct Information {
+struct DlPhdrInfo {
     base: usize,
     name: *const c_char,
-    headers: *const Header,
+    headers: *const ElfProgramHeader,
     count: u16,
 }
 
 /// A program header of a 64-bit object (`elf(5)`).
 #[repr(C)]
-struct Header {
+struct ElfProgramHeader {
     kind: u32,
     flags: u32,
     offset: usize,
@@ -83,7 +83,7 @@ pub fn process() -> ProcessImage {
 }
 
 /// State of a search behind this library, in the loader's order.
-struct Behind {
+struct NextSymbolSearch {
     name: &'static [u8],
     own: usize,
     passed: bool,
@@ -93,7 +93,7 @@ struct Behind {
 /// Returns the function that the program would call without this library, unless it is libc's.
 /// Another library must receive its call (`RTLD_NEXT` of dlsym(3)).
 pub fn find_next_function(name: &'static [u8], own: usize) -> Option<usize> {
-    let mut behind = Behind {
+    let mut behind = NextSymbolSearch {
         name,
         own,
         passed: false,
@@ -106,12 +106,13 @@ pub fn find_next_function(name: &'static [u8], own: usize) -> Option<usize> {
 }
 
 extern "C" fn look_behind(
-    information: *const Information,
+    information: *const DlPhdrInfo,
     _size: usize,
     data: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader passes a valid description; data is the `Behind` of above.
-    let (object, behind) = unsafe { (object(&*information), &mut *data.cast::<Behind>()) };
+    // SAFETY: the loader passes a valid description; data is the `NextSymbolSearch` of above.
+    let (object, behind) =
+        unsafe { (object(&*information), &mut *data.cast::<NextSymbolSearch>()) };
     if (object.text.0..object.text.1).contains(&behind.own) {
         behind.passed = true;
         return 0;
@@ -133,7 +134,7 @@ fn is_libc(name: &[u8]) -> bool {
     name.starts_with(b"libc.so") || name.starts_with(b"ld-musl")
 }
 
-extern "C" fn each(information: *const Information, _size: usize, data: *mut c_void) -> c_int {
+extern "C" fn each(information: *const DlPhdrInfo, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader passes a valid description; data is the `Process` of `process`.
     let (information, process) = unsafe { (&*information, &mut *data.cast::<ProcessImage>()) };
     let object = object(information);
@@ -157,14 +158,14 @@ extern "C" fn each(information: *const Information, _size: usize, data: *mut c_v
     0
 }
 
-impl Information {
-    fn headers(&self) -> &[Header] {
+impl DlPhdrInfo {
+    fn headers(&self) -> &[ElfProgramHeader] {
         // SAFETY: the loader passes `count` headers.
         unsafe { core::slice::from_raw_parts(self.headers, usize::from(self.count)) }
     }
 }
 
-fn object(information: &Information) -> Object {
+fn object(information: &DlPhdrInfo) -> Object {
     let name = information.name;
     let mut object = Object {
         base: information.base,
@@ -187,7 +188,7 @@ fn object(information: &Information) -> Object {
     object
 }
 
-fn ranges(information: &Information, process: &mut ProcessImage) {
+fn ranges(information: &DlPhdrInfo, process: &mut ProcessImage) {
     let (mut texts, mut variables) = (process.text.iter_mut(), process.data.iter_mut());
     let loaded = information.headers().iter();
     for header in loaded.filter(|header| header.kind == LOAD) {

@@ -21,10 +21,10 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls;
 use crate::settings::number;
 use crate::state;
-use crate::{backlog, density, elf, heap, pool, say, window};
+use crate::syscalls;
+use crate::{density, elf, heap, messages, private_hugetlb, promote_existing, window};
 
 type Handler = extern "C" fn();
 type Register = extern "C" fn(Option<Handler>, Option<Handler>, Option<Handler>, usize) -> i32;
@@ -42,7 +42,7 @@ pub fn watch(libc: &elf::Object) {
 
 extern "C" fn in_child() {
     state::LOCK.reopen();
-    backlog::LOCK.reopen();
+    promote_existing::LOCK.reopen();
     window::leave();
     density::leave();
 }
@@ -79,7 +79,7 @@ pub fn must_refuse() -> bool {
         return false;
     }
     if threads() != Some(1) {
-        say::once(&[
+        messages::once(&[
             b"fork refused: private memory is on reserved pages and other threads use it; \
             use --data thp",
         ]);
@@ -91,9 +91,11 @@ pub fn must_refuse() -> bool {
 /// Moves memory from hugetlb pages to THP. Returns true if none is left, and says so otherwise.
 fn move_off_pools() -> bool {
     // SAFETY: one thread, as ensured by the callers.
-    let is_moved = pool::move_off_pool() && unsafe { heap::move_off_pools() };
+    let is_moved = private_hugetlb::move_off_pool() && unsafe { heap::move_off_pools() };
     if !is_moved {
-        say::once(&[b"fork: no memory to copy private memory off reserved pages; use --data thp"]);
+        messages::once(&[
+            b"fork: no memory to copy private memory off reserved pages; use --data thp",
+        ]);
     }
     is_moved
 }
@@ -101,9 +103,9 @@ fn move_off_pools() -> bool {
 /// Returns true if no other thread and no other process shares this process's memory.
 /// False if neither the kernel nor `/proc` tells.
 pub fn is_memory_unshared() -> bool {
-    match calls::unshare_memory() {
+    match syscalls::unshare_memory() {
         0 => true,
-        calls::EINVAL => false,
+        syscalls::EINVAL => false,
         _ => threads() == Some(1),
     }
 }
@@ -112,7 +114,7 @@ pub fn is_memory_unshared() -> bool {
 /// parentheses.
 pub fn threads() -> Option<usize> {
     let mut text = [0_u8; 512];
-    let text = calls::read_file(b"/proc/self/stat\0", &mut text)?;
+    let text = syscalls::read_file(b"/proc/self/stat\0", &mut text)?;
     let name_ends = text.iter().rposition(|byte| *byte == b')')?;
     text.get(name_ends + 2..)?
         .split(|byte| *byte == b' ')

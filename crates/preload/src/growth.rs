@@ -8,11 +8,11 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::backlog;
-use crate::calls;
-use crate::density::{self, Judgement};
+use crate::density::{self, HugePageDecision};
+use crate::promote_existing;
 use crate::settings::number;
 use crate::state::{GROWING, RESIDENT, growing, is_inactive, libc_break, settings};
+use crate::syscalls;
 
 /// Bytes requested since the last check.
 static SINCE: AtomicUsize = AtomicUsize::new(0);
@@ -71,8 +71,8 @@ pub fn note_commit(bytes: usize) {
 /// Call it after `note`. Runs a check if only that is missing.
 pub fn use_huge(kind: usize, length: usize) -> bool {
     let judgement = density::judgement(kind, length);
-    if judgement != Judgement::NeedsCheck {
-        return judgement == Judgement::Huge;
+    if judgement != HugePageDecision::NeedsCheck {
+        return judgement == HugePageDecision::Huge;
     }
     CHECK_DUE.store(true, Relaxed);
     // A check takes as long as the first touch of a few hundred base pages.
@@ -80,7 +80,7 @@ pub fn use_huge(kind: usize, length: usize) -> bool {
         return false;
     }
     check();
-    density::judgement(kind, length) == Judgement::Huge
+    density::judgement(kind, length) == HugePageDecision::Huge
 }
 
 #[cold]
@@ -125,9 +125,9 @@ fn check() {
 /// Promotes existing memory if the last sweep is incomplete or the process has grown since.
 fn go_on_sweeping(resident: usize, asked: usize) {
     let swept = SWEPT.load(Relaxed);
-    let more = swept / backlog::every();
+    let more = swept / promote_existing::every();
     if swept == 0 || resident > swept.saturating_add(more) {
-        let done = backlog::step(asked);
+        let done = promote_existing::step(asked);
         SWEPT.store(if done { resident } else { 0 }, Relaxed);
         if !done {
             NEXT.store((8 * settings().pmd).min(NEXT.load(Relaxed)), Relaxed);
@@ -145,7 +145,7 @@ fn first_look(after: usize, resident: usize) -> usize {
 /// pages minus shared ones.
 fn resident() -> Option<usize> {
     let mut text = [0_u8; 128];
-    let text = calls::read_file(b"/proc/self/statm\0", &mut text)?;
+    let text = syscalls::read_file(b"/proc/self/statm\0", &mut text)?;
     let mut fields = text.split(|byte| *byte == b' ').skip(1).map(number);
     let (resident, shared) = (fields.next()??, fields.next()??);
     resident.saturating_sub(shared).checked_mul(settings().base)

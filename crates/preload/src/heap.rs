@@ -15,12 +15,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
 use crate::placement::populate_and_promote;
 use crate::state::{
     growing, is_inactive, libc_break, round_down, round_up, set_libc_break, settings,
 };
-use crate::{density, growth, mandatory, placement, say};
+use crate::syscalls::{self, Advice, flag};
+use crate::{density, growth, mandatory, messages, placement};
 
 /// The kernel's break, or the end of the mapped part of our own range.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
@@ -66,7 +66,7 @@ pub fn set(to: usize) -> isize {
 
 fn begin() {
     // SAFETY: only reads the break.
-    let now = unsafe { calls::brk(0) };
+    let now = unsafe { syscalls::brk(0) };
     MAPPED.store(now, Relaxed);
     STALE.store(0, Relaxed);
     set_libc_break(now);
@@ -114,7 +114,7 @@ fn clear(from: usize, to: usize) {
 fn shrink(now: usize, to: usize) -> isize {
     let own = OWN_START.load(Relaxed);
     if own != 0 && to < own {
-        return calls::ENOMEM;
+        return syscalls::ENOMEM;
     }
     let step = match own {
         0 => settings().pmd,
@@ -123,7 +123,7 @@ fn shrink(now: usize, to: usize) -> isize {
     let kept = growing() && step != 0 || KEPT.load(Relaxed) != 0;
     if own == 0 && (!kept || STRICT.load(Relaxed)) {
         // SAFETY: libc returns it.
-        let result = unsafe { calls::brk(to) };
+        let result = unsafe { syscalls::brk(to) };
         MAPPED.store(result, Relaxed);
         STALE.store(0, Relaxed);
         set_libc_break(result);
@@ -131,7 +131,7 @@ fn shrink(now: usize, to: usize) -> isize {
     }
     STALE.store(now.max(STALE.load(Relaxed)), Relaxed);
     let Some(keep) = round_up(to, step) else {
-        return calls::ENOMEM;
+        return syscalls::ENOMEM;
     };
     let keep = keep.max(KEPT.load(Relaxed));
     let mapped = MAPPED.load(Relaxed);
@@ -149,13 +149,13 @@ fn shrink(now: usize, to: usize) -> isize {
 fn release(from: usize, to: usize) {
     if OWN_START.load(Relaxed) == 0 {
         // SAFETY: above libc's break.
-        unsafe { calls::brk(from) };
+        unsafe { syscalls::brk(from) };
         return;
     }
     let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
     // SAFETY: inside our own range, above libc's break. Mapping memory without rights cannot fail for lack
     // of memory after the old mapping is unmapped.
-    unsafe { calls::mmap(from, to - from, 0, flags) };
+    unsafe { syscalls::mmap(from, to - from, 0, flags) };
 }
 
 /// Maps from `mapped` at least to `to`, on huge pages to the end of one.
@@ -181,7 +181,7 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
         // Advise from the start of the block, otherwise the block would span two mappings.
         let from = round_down(mapped, settings.pmd).max(FIRST.load(Relaxed));
         let from = round_down(from, settings.base);
-        calls::advise(from, ahead - from, Advice::HugePage);
+        syscalls::advise(from, ahead - from, Advice::HugePage);
     }
     let blocks = round_up(mapped, settings.pmd).unwrap_or(ahead);
     if settings.data.mandatory && !populate_and_promote(blocks, ahead - blocks) {
@@ -193,7 +193,7 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
 
 fn move_break(to: usize) -> bool {
     // SAFETY: at or above libc's break.
-    let result = unsafe { calls::brk(to) };
+    let result = unsafe { syscalls::brk(to) };
     let moved = result >= to;
     if moved {
         MAPPED.store(result, Relaxed);
@@ -209,7 +209,7 @@ pub fn begin_own(size: usize) -> bool {
         return false;
     };
     // Without access rights it counts only for a limit on addresses.
-    let at = calls::map_new(whole, 0, flag::PRIVATE);
+    let at = syscalls::map_new(whole, 0, flag::PRIVATE);
     let Some(start) = at.and_then(|at| round_up(at, step)) else {
         return false;
     };
@@ -240,7 +240,7 @@ pub unsafe fn move_off_pools() -> bool {
         }
         POOL_FROM.store(end, Relaxed);
         if settings().data.hugetlb_only() {
-            say::once(
+            messages::once(
                 &[b"fork: private memory copied from reserved pages to THP; \
                 later memory is on reserved pages again"],
             );
@@ -279,11 +279,11 @@ fn extend_own(mapped: usize, to: usize) -> bool {
 fn map_transparent(from: usize, to: usize) -> bool {
     let length = to - from;
     // SAFETY: inside our own range, above what is used of it: private memory without rights.
-    let opened = unsafe { calls::mprotect(from, length, flag::MEMORY) };
-    if calls::failed(opened) {
+    let opened = unsafe { syscalls::mprotect(from, length, flag::MEMORY) };
+    if syscalls::failed(opened) {
         return false;
     }
-    calls::advise(from, length, Advice::HugePage);
+    syscalls::advise(from, length, Advice::HugePage);
     if settings().data.mandatory && !populate_and_promote(from, length) {
         release(from, to);
         return false;

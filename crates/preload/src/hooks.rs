@@ -9,15 +9,15 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::flag::MEMORY;
-use crate::calls::{self, Advice, failed, flag};
 use crate::placement::{self, populate, reserve_as};
 use crate::private::{self, judged};
 use crate::shared;
 use crate::state::{growing, is_inactive, libc_text, round_up, settings};
+use crate::syscalls::flag::MEMORY;
+use crate::syscalls::{self, Advice, failed, flag};
 use crate::{
-    arena, density, elf, fork, growth, heap, mandatory, mandatory_mmap, pool, segments, stack,
-    window,
+    arena, density, elf, fork, growth, heap, mandatory, mandatory_mmap, private_hugetlb,
+    shm_segments, stack, window,
 };
 
 unsafe extern "C" {
@@ -63,20 +63,20 @@ fn map(
 ) -> isize {
     let own = || {
         // SAFETY: the program's own call.
-        unsafe { calls::mmap_file(address, length, protection, flags, file, offset) }
+        unsafe { syscalls::mmap_file(address, length, protection, flags, file, offset) }
     };
     if address == 0 && protection == MEMORY && flags & !flag::NORESERVE == PRIVATE {
         return private::map(length, own);
     }
     if flags & flag::FIXED != 0 {
         heap::changed(address, length);
-        segments::record_change(address, length);
+        shm_segments::record_change(address, length);
     }
     if is_inactive() {
         return own();
     }
     let settings = settings();
-    let call = mandatory_mmap::Call {
+    let call = mandatory_mmap::MmapCall {
         address,
         length,
         protection,
@@ -165,7 +165,11 @@ fn is_part(address: usize) -> bool {
     growing()
         && settings.touch
         && begins
-        && !failed(calls::advise(address, settings.base, Advice::PopulateRead))
+        && !failed(syscalls::advise(
+            address,
+            settings.base,
+            Advice::PopulateRead,
+        ))
 }
 
 /// Maps memory requested with all its pages. It is used completely, so its kind does not matter.
@@ -177,7 +181,7 @@ fn populated(length: usize, flags: usize) -> Option<isize> {
     }
     let room = reserve_as(length, 0, settings.pmd, 0, flags & flag::NORESERVE)?;
     room.open(length, MEMORY).ok()?;
-    calls::advise(room.at, length, Advice::HugePage);
+    syscalls::advise(room.at, length, Advice::HugePage);
     // As with mmap, pages that cannot be populated now come with their first touch.
     populate(room.at, length, settings.base);
     Some(room.at as isize)
@@ -190,7 +194,7 @@ fn populated(length: usize, flags: usize) -> Option<isize> {
 fn fits_in(start: usize, length: usize) {
     let end = start + length;
     if !is_one_at(start) && !is_one_at(end) {
-        calls::advise(start, length, Advice::HugePage);
+        syscalls::advise(start, length, Advice::HugePage);
     }
 }
 
@@ -203,11 +207,11 @@ fn is_one_at(address: usize) -> bool {
     };
     // SAFETY: in place, so nothing moves; an extension that succeeds is reverted.
     unsafe {
-        let result = calls::mremap(at, 2 * page, 3 * page, 0, 0);
+        let result = syscalls::mremap(at, 2 * page, 3 * page, 0, 0);
         if !failed(result) {
-            calls::mremap(at, 3 * page, 2 * page, 0, 0);
+            syscalls::mremap(at, 3 * page, 2 * page, 0, 0);
         }
-        !failed(result) || result == calls::ENOMEM
+        !failed(result) || result == syscalls::ENOMEM
     }
 }
 
@@ -227,19 +231,19 @@ pub extern "C" fn munmap(address: usize, length: usize) -> usize {
     arena::unmapped(address, length);
     density::unmapped(address, length);
     heap::changed(address, length);
-    if pool::holds(address, length) && address & (settings().base - 1) == 0 {
-        pool::unmap(address, length);
+    if private_hugetlb::holds(address, length) && address & (settings().base - 1) == 0 {
+        private_hugetlb::unmap(address, length);
         return 0;
     }
-    let length = segments::unmap_length(address, length);
+    let length = shm_segments::unmap_length(address, length);
     // SAFETY: the program's own call; hugetlb pages are unmapped whole.
-    let result = unsafe { calls::munmap(address, length) };
-    if result == calls::EINVAL
-        && let Some((start, length)) = segments::whole_pages(address, length)
+    let result = unsafe { syscalls::munmap(address, length) };
+    if result == syscalls::EINVAL
+        && let Some((start, length)) = shm_segments::whole_pages(address, length)
     {
         if length != 0 {
             // SAFETY: inside the range that the program gives up.
-            unsafe { calls::munmap(start, length) };
+            unsafe { syscalls::munmap(start, length) };
         }
         return 0;
     }
@@ -255,13 +259,13 @@ pub extern "C" fn mprotect(
 ) -> usize {
     let protection = protection & 0xffff_ffff;
     // SAFETY: the program's own call.
-    let call = || unsafe { calls::mprotect(address, length, protection) };
+    let call = || unsafe { syscalls::mprotect(address, length, protection) };
     let result = match call() {
         // With other threads the pages cannot leave the pool.
-        calls::EINVAL
-            if pool::holds(address, length)
+        syscalls::EINVAL
+            if private_hugetlb::holds(address, length)
                 && fork::threads() == Some(1)
-                && pool::move_off_pool_part(address, length) =>
+                && private_hugetlb::move_off_pool_part(address, length) =>
         {
             call()
         }
@@ -312,12 +316,12 @@ pub extern "C" fn mremap(
     let flags = flags & 0xffff_ffff;
     let settings = settings();
     heap::changed(old, old_length);
-    if flags == flag::MAYMOVE && pool::holds(old, old_length) {
+    if flags == flag::MAYMOVE && private_hugetlb::holds(old, old_length) {
         let own = || {
             // SAFETY: a new mapping.
-            unsafe { calls::mmap(0, length, MEMORY, PRIVATE) }
+            unsafe { syscalls::mmap(0, length, MEMORY, PRIVATE) }
         };
-        return finish(pool::remap(old, old_length, length, || {
+        return finish(private_hugetlb::remap(old, old_length, length, || {
             private::map(length, own)
         }));
     }
@@ -358,13 +362,13 @@ fn grown(at: isize, old_length: usize, length: usize) -> usize {
 /// (EFAULT). The same advice on all of it merges it again.
 fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) -> isize {
     // SAFETY: the program's own call.
-    let call = || unsafe { calls::mremap(old, old_length, length, flags, to) };
-    let join = || calls::advise(old, old_length, Advice::HugePage);
+    let call = || unsafe { syscalls::mremap(old, old_length, length, flags, to) };
+    let join = || syscalls::advise(old, old_length, Advice::HugePage);
     let touch = settings().touch && !is_inactive();
     // A failed call may have unmapped the memory at a fixed address, and another thread may map there
     // before a second call. Such a call is made once.
     if flags & flag::MREMAP_FIXED != 0 {
-        if let Some(page) = segments::page_of(old)
+        if let Some(page) = shm_segments::page_of(old)
             && flags == flag::MAYMOVE | flag::MREMAP_FIXED
             && old_length == length
             && old.abs_diff(to) >= length
@@ -377,7 +381,7 @@ fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) 
         return call();
     }
     let result = call();
-    if result != calls::EFAULT || !touch || failed(join()) {
+    if result != syscalls::EFAULT || !touch || failed(join()) {
         return result;
     }
     call()
@@ -389,7 +393,7 @@ fn move_segment(old: usize, length: usize, to: usize, page: usize) -> isize {
     // SAFETY: the program's own call.
     match unsafe { placement::move_parts(old, length, to, page) } {
         Ok(()) => {
-            segments::record_move(old, length, to);
+            shm_segments::record_move(old, length, to);
             to as isize
         }
         Err((_, error)) => error,
@@ -410,7 +414,7 @@ fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize>
     let room = reserve_as(length, old, settings().pmd, MEMORY, 0)?;
     let how = flag::MAYMOVE | flag::MREMAP_FIXED;
     // SAFETY: moves into the room; the program gives up its old range.
-    let at = unsafe { calls::mremap(old, old_length, length, how, room.at) };
+    let at = unsafe { syscalls::mremap(old, old_length, length, how, room.at) };
     if failed(at) {
         room.leave(length);
         return None;
@@ -481,7 +485,7 @@ pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
         return finish(shared::attach(id, flags));
     }
     // SAFETY: the program's own call.
-    let at = unsafe { calls::shmat(id, address, flags) };
+    let at = unsafe { syscalls::shmat(id, address, flags) };
     if settings().shm.mandatory && !failed(at) && at as usize & settings().pmd.wrapping_sub(1) != 0
     {
         mandatory::report_base_kind(mandatory::BasePageReason::Misaligned);
@@ -493,7 +497,7 @@ pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
 pub fn fork_refused() -> bool {
     let refused = fork::must_refuse();
     if refused {
-        finish(calls::ENOMEM);
+        finish(syscalls::ENOMEM);
     }
     refused
 }
@@ -514,7 +518,7 @@ pub fn prctl(option: i32, arguments: [usize; 4]) -> i32 {
     }
     let [b, c, d, e] = arguments;
     // SAFETY: the program's own call.
-    finish(unsafe { calls::prctl([option as u32 as usize, b, c, d, e, 0]) }) as i32
+    finish(unsafe { syscalls::prctl([option as u32 as usize, b, c, d, e, 0]) }) as i32
 }
 
 fn filtered() {
@@ -527,16 +531,16 @@ fn filtered() {
 
 /// Implements `syscall(2)`, with the same rule for `seccomp(2)`, which has no function in libc.
 pub fn syscall(number: usize, arguments: [usize; 6]) -> usize {
-    if number == calls::SECCOMP {
+    if number == syscalls::SECCOMP {
         filtered();
     }
     // SAFETY: the program's own call.
-    finish(unsafe { calls::call(number, arguments) })
+    finish(unsafe { syscalls::call(number, arguments) })
 }
 
 /// Implements `mlockall(2)`. Memory that is locked as it is mapped is not mapped ahead.
 pub fn mlockall(flags: i32) -> i32 {
     const FUTURE: i32 = 2;
     window::LOCKED.store(flags & FUTURE != 0, Relaxed);
-    finish(calls::mlockall(flags as u32 as usize)) as i32
+    finish(syscalls::mlockall(flags as u32 as usize)) as i32
 }

@@ -9,7 +9,7 @@
 
 mod arena;
 mod atomic;
-mod calls;
+mod syscalls;
 mod elf;
 mod fork;
 mod growth;
@@ -20,20 +20,20 @@ mod maps;
 mod mandatory;
 mod mandatory_mmap;
 mod patch;
-mod segments;
-mod pool;
-mod report;
+mod shm_segments;
+mod private_hugetlb;
+mod exit_notice;
 mod private;
-mod reserve;
+mod heap_reserve;
 mod placement;
 mod sample;
-mod say;
+mod messages;
 mod settings;
 mod shared;
 mod stack;
 mod start;
 mod state;
-mod backlog;
+mod promote_existing;
 mod text;
 mod tmpfs;
 mod window;
@@ -74,7 +74,7 @@ unsafe extern "C" fn start_up(
 }
 
 extern "C" fn end() {
-    report::ending();
+    exit_notice::ending();
 }
 
 /// Implements `mprotect(2)`, passing on the return address.

@@ -9,11 +9,11 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
 use crate::maps::private_memory;
 use crate::placement::{collapse, populate_and_promote, reserve};
 use crate::state::{round_down, round_up, settings};
-use crate::{backlog, say};
+use crate::syscalls::{self, Advice, flag};
+use crate::{messages, promote_existing};
 
 /// A kind of memory that stays on base pages, reported once.
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ pub fn report_base_kind(kind: BasePageReason) {
         BasePageReason::Filtered => b"memory mapped after the program's own seccomp filter",
         BasePageReason::FirstStack => b"growth of the main thread's stack",
     };
-    say::line(&[
+    messages::line(&[
         what,
         b" stays on base pages, although huge pages are mandatory",
     ]);
@@ -71,13 +71,13 @@ pub fn refused(role: MemoryRole) -> isize {
     };
     let bit = 1 << role as usize;
     if rungs.mandatory && SAID.fetch_or(bit, Relaxed) & bit == 0 {
-        say::line(&[
+        messages::line(&[
             name,
             b": huge pages are mandatory (!), and a request got none (ENOMEM); \
             hugeleaf status shows free pages",
         ]);
     }
-    calls::ENOMEM
+    syscalls::ENOMEM
 }
 
 pub fn small(length: usize) {
@@ -96,7 +96,7 @@ pub fn plain(length: usize) -> isize {
         let keep = if promote_range(at, whole) { length } else { 0 };
         if keep < whole {
             // SAFETY: mapped above, not handed out.
-            unsafe { calls::munmap(at + keep, whole - keep) };
+            unsafe { syscalls::munmap(at + keep, whole - keep) };
         }
         (keep != 0).then_some(at as isize)
     };
@@ -109,7 +109,7 @@ pub fn promote_range(start: usize, length: usize) -> bool {
     let (Some(first), last) = (round_up(start, pmd), round_down(start + length, pmd)) else {
         return false;
     };
-    calls::advise(start, length, Advice::HugePage);
+    syscalls::advise(start, length, Advice::HugePage);
     first >= last || populate_and_promote(first, last - first)
 }
 
@@ -118,23 +118,23 @@ pub fn promote_range(start: usize, length: usize) -> bool {
 pub fn committed(start: usize, length: usize) -> bool {
     let pmd = settings().pmd;
     let (block, end) = (round_down(start, pmd), start + length);
-    calls::advise(start, length, Advice::HugePage);
+    syscalls::advise(start, length, Advice::HugePage);
     let mut at = block;
     while at < end {
         let first = at.max(start);
         // Populate one page, so that there is something to collapse. Other content of the block is
         // kept.
-        calls::advise(first, settings().base, Advice::PopulateWrite);
+        syscalls::advise(first, settings().base, Advice::PopulateWrite);
         let result = collapse(at, pmd);
         let whole = at >= start && at + pmd <= end;
         // A partly covered block may have a hole or contain other mappings. It is then not complete
         // yet.
         let part = end.min(at + pmd) - at.max(start);
-        if !calls::failed(result) {
+        if !syscalls::failed(result) {
             completed(pmd - part);
         } else if whole || is_private_memory(at, at + pmd) {
             match result {
-                calls::EINVAL => report_base_kind(BasePageReason::Protected),
+                syscalls::EINVAL => report_base_kind(BasePageReason::Protected),
                 _ => return false,
             }
         } else {
@@ -182,7 +182,7 @@ pub fn usable(start: usize, length: usize) -> bool {
 #[cold]
 pub fn is_private_memory(start: usize, end: usize) -> bool {
     let mut at = start;
-    backlog::own_maps(|line| {
+    promote_existing::own_maps(|line| {
         if let Some((from, to)) = private_memory(line)
             && from <= at
             && at < to

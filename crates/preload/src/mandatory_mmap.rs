@@ -9,7 +9,6 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::{self, Advice, flag};
 use crate::mandatory::{
     BasePageReason, MemoryRole, committed, is_private_memory, promote_range, refused,
     report_base_kind, small,
@@ -17,14 +16,15 @@ use crate::mandatory::{
 use crate::placement::{collapse, map_congruent, move_over, reserve_as};
 use crate::shared;
 use crate::state::{round_down, round_up, settings};
-use crate::{private, segments};
+use crate::syscalls::{self, Advice, flag};
+use crate::{private, shm_segments};
 
 const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;
 /// Flags with a one-time effect at mapping, replaced by other calls here.
 const AT_ONCE: usize = flag::POPULATE | flag::LOCKED | flag::NONBLOCK;
 
 #[derive(Clone, Copy)]
-pub struct Call {
+pub struct MmapCall {
     pub address: usize,
     /// Length in bytes.
     pub length: usize,
@@ -41,7 +41,7 @@ pub struct Call {
 /// Returns the answer to an `mmap` call for which huge pages are mandatory.
 /// `None` for any other call.
 #[inline(always)]
-pub fn mapped(call: &Call) -> Option<isize> {
+pub fn mapped(call: &MmapCall) -> Option<isize> {
     let settings = settings();
     if !settings.data.mandatory && !settings.shm.mandatory || call.flags & flag::HUGETLB != 0 {
         return None;
@@ -50,22 +50,24 @@ pub fn mapped(call: &Call) -> Option<isize> {
 }
 
 #[cold]
-fn mapped_for(call: &Call) -> Option<isize> {
+fn mapped_for(call: &MmapCall) -> Option<isize> {
     let settings = settings();
     let private = call.flags & flag::TYPE == flag::PRIVATE;
-    let anonymous = call.flags & flag::ANONYMOUS != 0 || calls::is_zero_device(call.file);
+    let anonymous = call.flags & flag::ANONYMOUS != 0 || syscalls::is_zero_device(call.file);
     match (private, anonymous) {
         (true, true) if settings.data.mandatory => private_kind(call),
         (false, true) if settings.shm.mandatory => shared_kind(call),
-        (false, false) if settings.shm.mandatory && calls::is_tmpfs(call.file) => file_kind(call),
+        (false, false) if settings.shm.mandatory && syscalls::is_tmpfs(call.file) => {
+            file_kind(call)
+        }
         _ => None,
     }
 }
 
-impl Call {
+impl MmapCall {
     /// Makes the program's own call without some flags.
     fn own(&self, without: usize) -> isize {
-        let Call {
+        let MmapCall {
             address,
             length,
             protection,
@@ -74,7 +76,7 @@ impl Call {
             offset,
         } = *self;
         // SAFETY: the program's own call.
-        unsafe { calls::mmap_file(address, length, protection, flags & !without, file, offset) }
+        unsafe { syscalls::mmap_file(address, length, protection, flags & !without, file, offset) }
     }
 
     /// Returns true if at least one whole huge page fits inside.
@@ -91,7 +93,7 @@ impl Call {
 }
 
 /// Handles writable private memory of any kind.
-fn private_kind(call: &Call) -> Option<isize> {
+fn private_kind(call: &MmapCall) -> Option<isize> {
     let settings = settings();
     if call.flags & flag::STACK != 0 || call.protection & flag::WRITE == 0 {
         return None;
@@ -112,22 +114,22 @@ fn private_kind(call: &Call) -> Option<isize> {
     }
     // A part of the program's reservation, which may complete a block.
     let at = call.own(0);
-    if calls::failed(at) || committed(at as usize, call.length) {
+    if syscalls::failed(at) || committed(at as usize, call.length) {
         return Some(at);
     }
     // The place belonged to the program and stays reserved: no other thread may get it.
     // SAFETY: mapped above, not handed out.
-    unsafe { calls::mprotect(at as usize, call.length, 0) };
+    unsafe { syscalls::mprotect(at as usize, call.length, 0) };
     Some(refused(MemoryRole::Data))
 }
 
 /// Maps private memory whose whole blocks are huge pages.
-fn private_pages(call: &Call) -> isize {
+fn private_pages(call: &MmapCall) -> isize {
     let hint = call.flags & AT_ADDRESS == 0 && call.address != 0;
     if hint || call.flags & flag::FIXED_NOREPLACE != 0 {
         let at = call.own(AT_ONCE);
-        if calls::failed(at) || !hint || at as usize == call.address {
-            return if calls::failed(at) {
+        if syscalls::failed(at) || !hint || at as usize == call.address {
+            return if syscalls::failed(at) {
                 at
             } else {
                 settled(at as usize, call)
@@ -135,21 +137,21 @@ fn private_pages(call: &Call) -> isize {
         }
         // The hint was not followed, so choose an address that fits huge pages.
         // SAFETY: mapped above, not handed out.
-        unsafe { calls::munmap(at as usize, call.length) };
+        unsafe { syscalls::munmap(at as usize, call.length) };
     }
     let fixed = call.flags & flag::FIXED != 0;
     if fixed && call.address & (settings().base - 1) != 0 {
-        return calls::EINVAL;
+        return syscalls::EINVAL;
     }
     let at = fresh(call, if fixed { call.address } else { 0 });
-    match fixed && !calls::failed(at) {
+    match fixed && !syscalls::failed(at) {
         true => move_over(at as usize, call.length, call.address, settings().base),
         false => at,
     }
 }
 
 /// Maps private memory on huge pages, at an address congruent to `wish`.
-fn fresh(call: &Call, wish: usize) -> isize {
+fn fresh(call: &MmapCall, wish: usize) -> isize {
     let more = call.flags & (flag::NORESERVE | flag::LOW);
     let Some(room) = reserve_as(call.length, wish, settings().pmd, 0, more) else {
         return refused(MemoryRole::Data);
@@ -161,7 +163,7 @@ fn fresh(call: &Call, wish: usize) -> isize {
 }
 
 /// Promotes a new mapping, and locks it if requested. On failure it is unmapped.
-fn settled(at: usize, call: &Call) -> isize {
+fn settled(at: usize, call: &MmapCall) -> isize {
     let error = match promote_range(at, call.length) {
         false => refused(MemoryRole::Data),
         true if call.flags & flag::LOCKED != 0 => lock(at, call.length),
@@ -171,7 +173,7 @@ fn settled(at: usize, call: &Call) -> isize {
         return at as isize;
     }
     // SAFETY: the caller's new mapping, not handed out.
-    unsafe { calls::munmap(at, call.length) };
+    unsafe { syscalls::munmap(at, call.length) };
     error
 }
 
@@ -179,7 +181,7 @@ fn settled(at: usize, call: &Call) -> isize {
 fn lock(at: usize, length: usize) -> isize {
     const EPERM: isize = -1;
     const EAGAIN: isize = -11;
-    match calls::mlock(at, length) {
+    match syscalls::mlock(at, length) {
         0 => 0,
         EPERM => EPERM,
         _ => EAGAIN,
@@ -206,9 +208,9 @@ pub fn grow(
     }
     let fixed = flags & flag::MREMAP_FIXED != 0;
     let at = match fixed {
-        false => private::map(length, || calls::ENOMEM),
+        false => private::map(length, || syscalls::ENOMEM),
         true => {
-            let call = Call {
+            let call = MmapCall {
                 address: 0,
                 length,
                 protection: flag::MEMORY,
@@ -219,7 +221,7 @@ pub fn grow(
             fresh(&call, to)
         }
     };
-    if calls::failed(at) {
+    if syscalls::failed(at) {
         return Some(at);
     }
     let at = at as usize;
@@ -231,15 +233,15 @@ pub fn grow(
     } else {
         at as isize
     };
-    if !calls::failed(at) {
+    if !syscalls::failed(at) {
         // SAFETY: the program gives up this range.
-        unsafe { calls::munmap(old, old_length) };
+        unsafe { syscalls::munmap(old, old_length) };
     }
     Some(at)
 }
 
 /// Handles shared anonymous memory that is mapped in an unusual way.
-fn shared_kind(call: &Call) -> Option<isize> {
+fn shared_kind(call: &MmapCall) -> Option<isize> {
     let plain = flag::SHARED | flag::ANONYMOUS;
     let usual = call.flags & !flag::NORESERVE == plain && call.protection == flag::MEMORY;
     if call.length < settings().shm_after || usual && call.address == 0 {
@@ -255,12 +257,12 @@ fn shared_kind(call: &Call) -> Option<isize> {
     let Some((at, page)) = made else {
         return Some(refused(MemoryRole::Shm));
     };
-    let length = segments::mapped(at).unwrap_or(call.length);
+    let length = shm_segments::mapped(at).unwrap_or(call.length);
     Some(placed((at, page), length, call))
 }
 
 /// Handles a file in memory: a memfd, or a file in `/dev/shm`.
-fn file_kind(call: &Call) -> Option<isize> {
+fn file_kind(call: &MmapCall) -> Option<isize> {
     let settings = settings();
     if settings.pmd == 0 || call.length < settings.pmd {
         return None;
@@ -270,7 +272,7 @@ fn file_kind(call: &Call) -> Option<isize> {
     if !settings.shm.thp || at_address && !congruent {
         return Some(refused(MemoryRole::Shm));
     }
-    let call = &Call {
+    let call = &MmapCall {
         // A hint that does not fit huge pages is ignored.
         address: if congruent { call.address } else { 0 },
         ..*call
@@ -278,15 +280,15 @@ fn file_kind(call: &Call) -> Option<isize> {
     Some(file_pages(call))
 }
 
-fn file_pages(call: &Call) -> isize {
+fn file_pages(call: &MmapCall) -> isize {
     let flags = call.flags & !(AT_ONCE | AT_ADDRESS);
     let from = (call.file, call.offset);
     let at = map_congruent(call.length, call.offset, call.protection, flags, from);
-    if calls::failed(at) {
+    if syscalls::failed(at) {
         return at;
     }
     let at = at as usize;
-    let size = calls::file_size(call.file).unwrap_or(0);
+    let size = syscalls::file_size(call.file).unwrap_or(0);
     let inside = size.saturating_sub(call.offset).min(call.length);
     if inside < call.length {
         report_base_kind(BasePageReason::ShortFile);
@@ -295,7 +297,7 @@ fn file_pages(call: &Call) -> isize {
         return placed((at, settings().base), call.length, call);
     }
     // SAFETY: mapped above, not handed out.
-    unsafe { calls::munmap(at, call.length) };
+    unsafe { syscalls::munmap(at, call.length) };
     refused(MemoryRole::Shm)
 }
 
@@ -309,8 +311,8 @@ fn settle_file(at: usize, length: usize, protection: usize) -> bool {
         return false;
     };
     while block < end {
-        calls::advise(block, base, Advice::PopulateRead);
-        if protection & flag::READ != 0 && calls::failed(collapse(block, pmd)) {
+        syscalls::advise(block, base, Advice::PopulateRead);
+        if protection & flag::READ != 0 && syscalls::failed(collapse(block, pmd)) {
             return false;
         }
         block += pmd;
@@ -320,11 +322,11 @@ fn settle_file(at: usize, length: usize, protection: usize) -> bool {
 
 /// Applies rights, lock and address of a call to its new shared memory, whose pages have the size
 /// `page`.
-fn placed((at, page): (usize, usize), length: usize, call: &Call) -> isize {
+fn placed((at, page): (usize, usize), length: usize, call: &MmapCall) -> isize {
     let mut error = 0;
     if call.protection != flag::MEMORY && call.flags & flag::ANONYMOUS != 0 {
         // SAFETY: made for this call, not handed out.
-        error = unsafe { calls::mprotect(at, length, call.protection) };
+        error = unsafe { syscalls::mprotect(at, length, call.protection) };
     }
     if error == 0 && call.flags & flag::LOCKED != 0 {
         error = lock(at, length);
@@ -332,15 +334,15 @@ fn placed((at, page): (usize, usize), length: usize, call: &Call) -> isize {
     if error == 0 && call.address != 0 && call.flags & flag::FIXED == 0 {
         let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED_NOREPLACE;
         // SAFETY: replaces nothing.
-        let place = unsafe { calls::mmap(call.address, length, 0, flags) };
-        if calls::failed(place) && call.flags & flag::FIXED_NOREPLACE == 0 {
+        let place = unsafe { syscalls::mmap(call.address, length, 0, flags) };
+        if syscalls::failed(place) && call.flags & flag::FIXED_NOREPLACE == 0 {
             return at as isize; // It was a hint.
         }
-        error = if calls::failed(place) { place } else { 0 };
+        error = if syscalls::failed(place) { place } else { 0 };
     }
-    if calls::failed(error) {
+    if syscalls::failed(error) {
         // SAFETY: as above.
-        unsafe { calls::munmap(at, length) };
+        unsafe { syscalls::munmap(at, length) };
         return error;
     }
     match call.address {

@@ -20,9 +20,9 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::{self, flag};
 use crate::elf::Object;
 use crate::state;
+use crate::syscalls::{self, flag};
 
 /// A function to replace: its name in libc, and the new target of its calls.
 pub struct Replacement(pub &'static [u8], pub usize);
@@ -126,14 +126,14 @@ fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
 /// As for [`replace`].
 unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
     let (start, end) = span_of(libc, jumps)?;
-    if calls::denies_write_execute() {
+    if syscalls::denies_write_execute() {
         return None;
     }
     let mut before = [[0_u8; LONGEST]; 5];
     // SAFETY: the caller ensures that no thread runs there, and the functions are as long as a jump.
     unsafe {
-        let writable = calls::mprotect(start, end - start, flag::MEMORY);
-        if calls::failed(writable) {
+        let writable = syscalls::mprotect(start, end - start, flag::MEMORY);
+        if syscalls::failed(writable) {
             return None;
         }
         for (each, before) in jumps.iter().zip(&mut before) {
@@ -141,15 +141,15 @@ unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
             put(each.entry, &jump(each.to));
         }
         let code = flag::READ | flag::EXEC;
-        if !calls::failed(calls::mprotect(start, end - start, code)) {
+        if !syscalls::failed(syscalls::mprotect(start, end - start, code)) {
             return Some(());
         }
         for (each, before) in jumps.iter().zip(&before) {
             put(each.entry, before);
         }
         if load_again(libc, start, end).is_none() {
-            calls::write(2, UNLOADED);
-            calls::exit(125);
+            syscalls::write(2, UNLOADED);
+            syscalls::exit(125);
         }
     }
     None
@@ -166,22 +166,22 @@ was changed\n  next: start the program without hugeleaf run\n";
 /// The range is in libc's text and can be read; no thread runs there.
 unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
     let length = end - start;
-    let file = calls::open(libc.file?.to_bytes_with_nul(), 0)?;
+    let file = syscalls::open(libc.file?.to_bytes_with_nul(), 0)?;
     let offset = libc.text_offset + (start - libc.text.0);
     let code = flag::READ | flag::EXEC;
     // SAFETY: a new mapping, which replaces the same bytes, or is unmapped again.
     unsafe {
-        let fresh = calls::mmap_file(0, length, code, flag::PRIVATE, file, offset);
-        calls::close(file);
-        if calls::failed(fresh) {
+        let fresh = syscalls::mmap_file(0, length, code, flag::PRIVATE, file, offset);
+        syscalls::close(file);
+        if syscalls::failed(fresh) {
             return None;
         }
         let fresh = fresh as usize;
         let how = flag::MAYMOVE | flag::MREMAP_FIXED;
         let put = same(fresh, start, length)
-            && !calls::failed(calls::mremap(fresh, length, length, how, start));
+            && !syscalls::failed(syscalls::mremap(fresh, length, length, how, start));
         if !put {
-            calls::munmap(fresh, length);
+            syscalls::munmap(fresh, length);
         }
         put.then_some(())
     }
@@ -196,17 +196,17 @@ unsafe fn map_over(jumps: &[Jump; 5]) -> Option<()> {
     let runs = runs_of(jumps, state::settings().base)?;
     let length: usize = runs.iter().map(|(start, end)| end - start).sum();
     // Writing a file beyond this limit ends the process by a signal.
-    if calls::soft_limit(FILE_SIZE)? < length {
+    if syscalls::soft_limit(FILE_SIZE)? < length {
         return None;
     }
-    let file = calls::executable_file(c"hugeleaf-libc");
-    if calls::failed(file) {
+    let file = syscalls::executable_file(c"hugeleaf-libc");
+    if syscalls::failed(file) {
         return None;
     }
     let file = file as usize;
     // SAFETY: ensured by the caller.
     let mapped = unsafe { fill(file, &runs, jumps).and_then(|()| map_all(file, &runs)) };
-    calls::close(file);
+    syscalls::close(file);
     mapped
 }
 
@@ -220,7 +220,7 @@ unsafe fn fill(file: usize, runs: &[(usize, usize); 5], jumps: &[Jump; 5]) -> Op
         let length = end - start;
         // SAFETY: libc's code; if it is unreadable, write(2) fails.
         let code = unsafe { core::slice::from_raw_parts(start as *const u8, length) };
-        if calls::write(file, code) != length as isize {
+        if syscalls::write(file, code) != length as isize {
             return None;
         }
         for inside in jumps
@@ -229,13 +229,13 @@ unsafe fn fill(file: usize, runs: &[(usize, usize); 5], jumps: &[Jump; 5]) -> Op
         {
             let at = offset + inside.entry - start;
             // SAFETY: no process maps this file yet.
-            if unsafe { calls::pwrite(file, &jump(inside.to), at) } != LONGEST as isize {
+            if unsafe { syscalls::pwrite(file, &jump(inside.to), at) } != LONGEST as isize {
                 return None;
             }
         }
         offset += length;
     }
-    (!calls::failed(calls::seal(file))).then_some(())
+    (!syscalls::failed(syscalls::seal(file))).then_some(())
 }
 
 unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
@@ -244,18 +244,18 @@ unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
     // Try it at any address first: a policy that refuses it must not do so halfway.
     // SAFETY: a new mapping, which is unmapped again.
     unsafe {
-        let trial = calls::mmap_file(0, length, code, flag::PRIVATE, file, 0);
-        if calls::failed(trial) {
+        let trial = syscalls::mmap_file(0, length, code, flag::PRIVATE, file, 0);
+        if syscalls::failed(trial) {
             return None;
         }
-        calls::munmap(trial as usize, length);
+        syscalls::munmap(trial as usize, length);
     }
     let mut offset = 0;
     for (start, end) in runs.iter().copied().filter(|(start, end)| start < end) {
         let (length, how) = (end - start, flag::PRIVATE | flag::FIXED);
         // SAFETY: the same code except for the jumps; the kernel replaces it in one step.
-        let at = unsafe { calls::mmap_file(start, length, code, how, file, offset) };
-        if calls::failed(at) {
+        let at = unsafe { syscalls::mmap_file(start, length, code, how, file, offset) };
+        if syscalls::failed(at) {
             return None;
         }
         offset += length;
@@ -269,14 +269,14 @@ unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
 /// As for [`replace`].
 unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
     set_apart(libc, jumps);
-    let file = calls::open(b"/proc/self/mem\0", calls::READ_WRITE).ok_or(Refusal::Denied)?;
+    let file = syscalls::open(b"/proc/self/mem\0", syscalls::READ_WRITE).ok_or(Refusal::Denied)?;
     let mut written = 0;
     let mut before = [[0_u8; LONGEST]; 5];
     for (each, before) in jumps.iter().zip(&mut before) {
         // SAFETY: the caller ensures that the function is long enough.
         unsafe { copy(each.entry, before) };
         // SAFETY: no thread runs there now; later calls go to the replacement.
-        if unsafe { calls::pwrite(file, &jump(each.to), each.entry) } != LONGEST as isize {
+        if unsafe { syscalls::pwrite(file, &jump(each.to), each.entry) } != LONGEST as isize {
             break;
         }
         written += 1;
@@ -284,10 +284,10 @@ unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
     if written < jumps.len() {
         for (each, before) in jumps.iter().zip(&before).take(written) {
             // SAFETY: restores the previous bytes.
-            unsafe { calls::pwrite(file, before, each.entry) };
+            unsafe { syscalls::pwrite(file, before, each.entry) };
         }
     }
-    calls::close(file);
+    syscalls::close(file);
     if written < jumps.len() {
         Err(Refusal::Denied)
     } else {
@@ -300,7 +300,7 @@ unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
 /// text, that made a fork a tenth slower.
 fn set_apart(libc: &Object, jumps: &[Jump; 5]) {
     if let Some((start, end)) = span_of(libc, jumps) {
-        calls::advise(start, end - start, calls::Advice::Random);
+        syscalls::advise(start, end - start, syscalls::Advice::Random);
     }
 }
 

@@ -14,10 +14,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::{self, Advice, flag};
 use crate::state::{round_down, round_up, settings};
+use crate::syscalls::{self, Advice, flag};
 
-use crate::calls::flag::MEMORY;
+use crate::syscalls::flag::MEMORY;
 
 /// Reserved addresses without memory. `at` has the requested alignment.
 pub struct Reservation {
@@ -41,7 +41,7 @@ pub fn reserve_as(
     flags: usize,
 ) -> Option<Reservation> {
     let whole = round_up(size, settings().base)?.checked_add(page)?;
-    let start = calls::map_new(whole, rights, flag::PRIVATE | flags)?;
+    let start = syscalls::map_new(whole, rights, flag::PRIVATE | flags)?;
     let rest = round_down(offset, settings().base).wrapping_sub(start) & page.wrapping_sub(1);
     Some(Reservation {
         at: start + rest,
@@ -65,24 +65,24 @@ pub fn map_congruent(
     const TRIES: usize = 64;
     for _ in 0..TRIES {
         let Some(room) = reserve(size, wish) else {
-            return calls::ENOMEM;
+            return syscalls::ENOMEM;
         };
         room.drop_all();
         let flags = flags | flag::FIXED_NOREPLACE;
         // SAFETY: replaces nothing.
-        let made = unsafe { calls::mmap_file(room.at, size, rights, flags, file, offset) };
+        let made = unsafe { syscalls::mmap_file(room.at, size, rights, flags, file, offset) };
         if made as usize == room.at {
             return made;
         }
-        if !calls::failed(made) {
+        if !syscalls::failed(made) {
             // Old kernels treat the address as a hint.
             // SAFETY: mapped just now.
-            unsafe { calls::munmap(made as usize, size) };
-        } else if made != calls::EEXIST {
+            unsafe { syscalls::munmap(made as usize, size) };
+        } else if made != syscalls::EEXIST {
             return made;
         }
     }
-    calls::EEXIST
+    syscalls::EEXIST
 }
 
 impl Reservation {
@@ -92,8 +92,8 @@ impl Reservation {
     /// `-errno`, and the room is released.
     pub fn open(&self, size: usize, rights: usize) -> Result<usize, isize> {
         // SAFETY: our own room, which no other code knows yet.
-        let result = unsafe { calls::mprotect(self.at, size, rights) };
-        if calls::failed(result) {
+        let result = unsafe { syscalls::mprotect(self.at, size, rights) };
+        if syscalls::failed(result) {
             self.drop_all();
             return Err(result);
         }
@@ -108,18 +108,18 @@ impl Reservation {
         };
         if self.at > self.start {
             // SAFETY: reserved above, nothing was put there.
-            unsafe { calls::munmap(self.start, self.at - self.start) };
+            unsafe { syscalls::munmap(self.start, self.at - self.start) };
         }
         if self.end > used {
             // SAFETY: as above.
-            unsafe { calls::munmap(used, self.end - used) };
+            unsafe { syscalls::munmap(used, self.end - used) };
         }
     }
 
     /// Unmaps all of it. Nothing may have been moved into it.
     pub fn drop_all(&self) {
         // SAFETY: reserved above, nothing was put there.
-        unsafe { calls::munmap(self.start, self.end - self.start) };
+        unsafe { syscalls::munmap(self.start, self.end - self.start) };
     }
 
     /// Unmaps the part that is certainly ours, after a failed move of `size` bytes.
@@ -129,10 +129,10 @@ impl Reservation {
         self.trim(size);
         let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED_NOREPLACE;
         // SAFETY: replaces nothing; old kernels treat the address as a hint.
-        let at = unsafe { calls::mmap(self.at, size, 0, flags) };
-        if !calls::failed(at) {
+        let at = unsafe { syscalls::mmap(self.at, size, 0, flags) };
+        if !syscalls::failed(at) {
             // SAFETY: mapped just now.
-            unsafe { calls::munmap(at as usize, size) };
+            unsafe { syscalls::munmap(at as usize, size) };
         }
     }
 }
@@ -157,7 +157,7 @@ pub fn move_over(made: usize, size: usize, to: usize, page: usize) -> isize {
         Ok(()) => to as isize,
         Err((done, error)) => {
             // SAFETY: it was not moved, and no other code knows it.
-            unsafe { calls::munmap(made + done, size - done) };
+            unsafe { syscalls::munmap(made + done, size - done) };
             error
         }
     }
@@ -179,8 +179,8 @@ pub unsafe fn move_parts(
     while done < size {
         let part = (size - done).min(MOVED_AT_ONCE.max(page));
         // SAFETY: ensured by the caller.
-        let moved = unsafe { calls::mremap(from + done, part, part, how, to + done) };
-        if calls::failed(moved) {
+        let moved = unsafe { syscalls::mremap(from + done, part, part, how, to + done) };
+        if syscalls::failed(moved) {
             return Err((done, moved));
         }
         done += part;
@@ -194,18 +194,18 @@ pub fn place_hugetlb(at: usize, length: usize, size: usize, kind: usize) -> bool
     length != 0
         && can_move(size)
         && reserved_pages(length, size, kind)
-            .is_some_and(|made| !calls::failed(move_over(made, length, at, size)))
+            .is_some_and(|made| !syscalls::failed(move_over(made, length, at, size)))
 }
 
 /// Maps new populated hugetlb pages of one size. `kind` is private or shared.
 pub fn reserved_pages(length: usize, size: usize, kind: usize) -> Option<usize> {
     let hugetlb = flag::HUGETLB | (size.trailing_zeros() as usize) << 26;
-    let made = calls::map_new(length, MEMORY, kind | hugetlb)?;
+    let made = syscalls::map_new(length, MEMORY, kind | hugetlb)?;
     if populate(made, length, size) {
         return Some(made);
     }
     // SAFETY: mapped above.
-    unsafe { calls::munmap(made, length) };
+    unsafe { syscalls::munmap(made, length) };
     None
 }
 
@@ -221,15 +221,15 @@ pub unsafe fn move_off_hugetlb(start: usize, length: usize) -> bool {
     if room.open(length, MEMORY).is_err() {
         return false;
     }
-    calls::advise(room.at, length, Advice::HugePage);
+    syscalls::advise(room.at, length, Advice::HugePage);
     if !populate(room.at, length, settings().base) {
         // SAFETY: mapped above.
-        unsafe { calls::munmap(room.at, length) };
+        unsafe { syscalls::munmap(room.at, length) };
         return false;
     }
     // SAFETY: ensured by the caller, and the copy is as long as the original.
     unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
-    !calls::failed(move_over(room.at, length, start, settings().base))
+    !syscalls::failed(move_over(room.at, length, start, settings().base))
 }
 
 /// Collapses a range to huge pages, in up to three attempts, because pages in use for a moment make one fail.
@@ -237,8 +237,8 @@ pub unsafe fn move_off_hugetlb(start: usize, length: usize) -> bool {
 pub fn collapse(at: usize, length: usize) -> isize {
     let mut result = 0;
     for _ in 0..3 {
-        result = calls::advise(at, length, Advice::Collapse);
-        if !calls::failed(result) {
+        result = syscalls::advise(at, length, Advice::Collapse);
+        if !syscalls::failed(result) {
             break;
         }
     }
@@ -250,8 +250,8 @@ pub fn populate_and_promote(start: usize, size: usize) -> bool {
     let pmd = settings().pmd;
     let mut blocks = (start..start + size).step_by(pmd.max(1));
     blocks.all(|at| {
-        !calls::failed(calls::advise(at, pmd, Advice::PopulateWrite))
-            && !calls::failed(collapse(at, pmd))
+        !syscalls::failed(syscalls::advise(at, pmd, Advice::PopulateWrite))
+            && !syscalls::failed(collapse(at, pmd))
     })
 }
 
@@ -261,13 +261,13 @@ pub fn populate_and_promote(start: usize, size: usize) -> bool {
 /// # Safety
 /// All zeros must be a value of `T`.
 pub unsafe fn with_buffer<T>(work: impl FnOnce(&mut T)) {
-    let Some(at) = calls::map_new(size_of::<T>(), MEMORY, flag::PRIVATE) else {
+    let Some(at) = syscalls::map_new(size_of::<T>(), MEMORY, flag::PRIVATE) else {
         return;
     };
     // SAFETY: mapped above for this call only; the caller ensures that zeros are valid.
     work(unsafe { &mut *(at as *mut T) });
     // SAFETY: mapped above, no longer lent.
-    unsafe { calls::munmap(at, size_of::<T>()) };
+    unsafe { syscalls::munmap(at, size_of::<T>()) };
 }
 
 /// Populates in steps, because one call holds the address space's lock throughout.
@@ -276,7 +276,7 @@ pub fn populate(start: usize, length: usize, page: usize) -> bool {
     let mut at = start;
     while at < start + length {
         let part = step.min(start + length - at);
-        if calls::failed(calls::advise(at, part, Advice::PopulateWrite)) {
+        if syscalls::failed(syscalls::advise(at, part, Advice::PopulateWrite)) {
             return false;
         }
         at += part;

@@ -1,9 +1,9 @@
 //! Private memory for allocators: from hugetlb pages, from a window, or as a separate mapping that is
 //! advised if its kind is used completely.
 
-use crate::calls::{self, Advice, failed};
 use crate::state::{growing, is_inactive, round_up, settings};
-use crate::{density, growth, mandatory, pool, window};
+use crate::syscalls::{self, Advice, failed};
+use crate::{density, growth, mandatory, private_hugetlb, window};
 
 #[inline(always)]
 pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
@@ -20,7 +20,7 @@ pub fn map(length: usize, own: impl Fn() -> isize) -> isize {
     let Some(length) = round_up(length, settings.base).filter(|length| *length != 0) else {
         return own();
     };
-    if let Some(at) = pool::allocate(length) {
+    if let Some(at) = private_hugetlb::allocate(length) {
         return at as isize;
     }
     let kind = density::kind_of(length);
@@ -53,7 +53,7 @@ pub fn judged(at: isize, kind: usize, length: usize) -> isize {
     let large = length >= settings().pmd && growth::use_huge(kind, length);
     density::record(kind, at as usize, length, large);
     if large && settings().touch {
-        calls::advise(at as usize, length, Advice::HugePage);
+        syscalls::advise(at as usize, length, Advice::HugePage);
     }
     at
 }

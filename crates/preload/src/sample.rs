@@ -10,9 +10,9 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls;
 use crate::placement::with_buffer;
 use crate::state::settings;
+use crate::syscalls;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeUsage {
@@ -28,7 +28,7 @@ pub enum RangeUsage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum SampleMethod {
     /// Count present pages, for a range on base pages.
     Pages,
     /// Read the content of some pages, for a range that may be on huge pages.
@@ -57,7 +57,7 @@ impl Scratch {
 /// The page map and memory of this process.
 /// A process that changed its user may not open them (`PR_SET_DUMPABLE` of prctl(2)). `mincore` and
 /// `process_vm_readv` are then used, which do not show if a page is shared.
-pub struct Files {
+pub struct ProcFiles {
     pagemap: Option<usize>,
     memory: Option<usize>,
 }
@@ -67,17 +67,17 @@ const PLACES: usize = 16;
 /// Number of blocks checked in a long range.
 const BLOCKS: usize = 4;
 
-impl Files {
-    pub fn open() -> Files {
-        Files {
-            pagemap: calls::open(b"/proc/self/pagemap\0", 0),
-            memory: calls::open(b"/proc/self/mem\0", 0),
+impl ProcFiles {
+    pub fn open() -> ProcFiles {
+        ProcFiles {
+            pagemap: syscalls::open(b"/proc/self/pagemap\0", 0),
+            memory: syscalls::open(b"/proc/self/mem\0", 0),
         }
     }
 
     pub fn close(&self) {
         for file in [self.pagemap, self.memory].into_iter().flatten() {
-            calls::close(file);
+            syscalls::close(file);
         }
     }
 
@@ -87,12 +87,12 @@ impl Files {
         scratch: &mut Scratch,
         start: usize,
         length: usize,
-        how: How,
+        how: SampleMethod,
     ) -> RangeUsage {
         let settings = settings();
         let block = settings.pmd.min(ENTRIES * settings.base);
         let last = start.saturating_add(length.saturating_sub(1)) & !(settings.base - 1);
-        let gone = |at| calls::mincore(at, settings.base, &mut [0]) == calls::ENOMEM;
+        let gone = |at| syscalls::mincore(at, settings.base, &mut [0]) == syscalls::ENOMEM;
         if gone(start) || gone(last) {
             return RangeUsage::Gone;
         }
@@ -103,7 +103,7 @@ impl Files {
             let index = place * blocks.saturating_sub(1) / (blocks.min(BLOCKS) - 1).max(1);
             let at = start + index * block;
             let (more, all) = self.block(scratch, at, block.min(start + length - at), how);
-            if more != 0 || all != 0 && blocks > 1 && how != How::Pages {
+            if more != 0 || all != 0 && blocks > 1 && how != SampleMethod::Pages {
                 used += more;
                 of += all;
                 parts += usize::from(more != 0);
@@ -122,7 +122,7 @@ impl Files {
         scratch: &mut Scratch,
         start: usize,
         length: usize,
-        how: How,
+        how: SampleMethod,
     ) -> (usize, usize) {
         let base = settings().base;
         let pages = length.div_ceil(base.max(1)).min(ENTRIES);
@@ -131,11 +131,11 @@ impl Files {
         }
         let there = scratch.there.iter().take(pages).filter(|page| **page);
         let there = there.count();
-        if how == How::Pages || there == 0 {
+        if how == SampleMethod::Pages || there == 0 {
             return (there, if there == 0 { 0 } else { pages });
         }
         let places = match how {
-            How::Thorough => pages,
+            SampleMethod::Thorough => pages,
             _ => pages.min(PLACES),
         };
         let mut used = 0;
@@ -157,7 +157,7 @@ impl Files {
             let Some(part) = scratch.entries.get_mut(..pages) else {
                 return false;
             };
-            let known = !calls::failed(calls::mincore(start, pages * base, part));
+            let known = !syscalls::failed(syscalls::mincore(start, pages * base, part));
             for (there, page) in scratch.there.iter_mut().zip(part) {
                 *there = *page & 1 != 0;
             }
@@ -167,7 +167,7 @@ impl Files {
             return false;
         };
         let offset = (start >> base.trailing_zeros()) * 8;
-        let known = calls::pread(pagemap, part, offset) == part.len() as isize;
+        let known = syscalls::pread(pagemap, part, offset) == part.len() as isize;
         for (there, entry) in scratch.there.iter_mut().zip(part.as_chunks::<8>().0) {
             *there = u64::from_le_bytes(*entry) & PRESENT_AND_OWN == PRESENT_AND_OWN;
         }
@@ -186,8 +186,8 @@ impl Files {
                 return false;
             };
             let got = match self.memory {
-                Some(memory) => calls::pread(memory, part, page + done),
-                None => calls::read_own(page + done, part),
+                Some(memory) => syscalls::pread(memory, part, page + done),
+                None => syscalls::read_own(page + done, part),
             };
             if got != wanted as isize {
                 return false;

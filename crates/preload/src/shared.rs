@@ -10,13 +10,13 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::flag::MEMORY;
-use crate::calls::{self, Advice, flag};
+use crate::messages::{self, decimal};
 use crate::placement::{self, move_over, populate, reserve, reserve_as, reserved_pages};
-use crate::say::{self, decimal};
 use crate::settings::number;
 use crate::state::{round_down, round_up, settings};
-use crate::{mandatory, segments, tmpfs};
+use crate::syscalls::flag::MEMORY;
+use crate::syscalls::{self, Advice, flag};
+use crate::{mandatory, shm_segments, tmpfs};
 
 /// Maps shared anonymous memory. Returns its address, or `None` if the caller must issue the
 /// program's own call. The error is `-errno`, if huge pages are mandatory.
@@ -37,11 +37,11 @@ fn from_pool(length: usize, size: usize) -> Option<usize> {
         return None;
     }
     let at = reserved_pages(whole, size, flag::SHARED)?;
-    if segments::remember(at, length, whole, size) {
+    if shm_segments::remember(at, length, whole, size) {
         return Some(at);
     }
     // SAFETY: mapped above.
-    unsafe { calls::munmap(at, whole) };
+    unsafe { syscalls::munmap(at, whole) };
     None
 }
 
@@ -59,17 +59,17 @@ fn transparent(length: usize, offset: usize) -> Option<usize> {
         // Address and file offset must be congruent modulo the huge page.
         let file = tmpfs::file(round_up(length.checked_add(rest)?, settings.base)?)?;
         let at = placement::map_congruent(length, rest, MEMORY, flag::SHARED, (file, rest));
-        calls::close(file);
+        syscalls::close(file);
         at
     };
-    if calls::failed(at) {
+    if syscalls::failed(at) {
         return None;
     }
     let at = at as usize;
-    calls::advise(at, length, Advice::HugePage);
+    syscalls::advise(at, length, Advice::HugePage);
     if settings.shm.mandatory && !mandatory::promote_range(at, length) {
         // SAFETY: mapped above, not handed out.
-        unsafe { calls::munmap(at, length) };
+        unsafe { syscalls::munmap(at, length) };
         return None;
     }
     Some(at)
@@ -103,7 +103,7 @@ fn mosaic(length: usize) -> Option<usize> {
     say_short(length, done);
     if done == 0 || !base_pages_behind(room.at + done, length - done) {
         // SAFETY: laid above, not handed out.
-        unsafe { calls::munmap(room.at, done) };
+        unsafe { syscalls::munmap(room.at, done) };
         room.leave(length);
         return None;
     }
@@ -113,13 +113,13 @@ fn mosaic(length: usize) -> Option<usize> {
 
 fn base_pages_behind(at: usize, length: usize) -> bool {
     length == 0
-        || calls::map_new(length, MEMORY, flag::SHARED)
-            .is_some_and(|made| !calls::failed(move_over(made, length, at, settings().base)))
+        || syscalls::map_new(length, MEMORY, flag::SHARED)
+            .is_some_and(|made| !syscalls::failed(move_over(made, length, at, settings().base)))
 }
 
 fn say_short(length: usize, got: usize) {
     let (asked, got) = (decimal(length >> 20), decimal(got >> 20));
-    say::once(&[
+    messages::once(&[
         b"shared memory of ",
         asked.text(),
         b"M got ",
@@ -139,9 +139,9 @@ fn pool_file(size: usize, name: &[u8]) -> Option<usize> {
     let mut path = [0_u8; 96];
     let kilobytes = decimal(size >> 10);
     let folder = b"/sys/kernel/mm/hugepages/hugepages-";
-    let path = say::joined(&mut path, &[folder, kilobytes.text(), b"kB/", name]);
+    let path = messages::joined(&mut path, &[folder, kilobytes.text(), b"kB/", name]);
     let mut text = [0_u8; 24];
-    let text = calls::read_file(path, &mut text)?;
+    let text = syscalls::read_file(path, &mut text)?;
     number(text.strip_suffix(b"\n").unwrap_or(text))
 }
 
@@ -150,20 +150,20 @@ fn pool_file(size: usize, name: &[u8]) -> Option<usize> {
 pub fn file(length: usize, protection: usize, flags: usize, file: usize, offset: usize) -> isize {
     let pass = || {
         // SAFETY: the program's own call.
-        unsafe { calls::mmap_file(0, length, protection, flags, file, offset) }
+        unsafe { syscalls::mmap_file(0, length, protection, flags, file, offset) }
     };
-    if !calls::is_tmpfs(file) {
+    if !syscalls::is_tmpfs(file) {
         return pass();
     }
     let at = match placement::map_congruent(length, offset, protection, flags, (file, offset)) {
-        calls::EEXIST | calls::ENOMEM => return pass(),
+        syscalls::EEXIST | syscalls::ENOMEM => return pass(),
         at => at,
     };
-    if calls::failed(at) {
+    if syscalls::failed(at) {
         return at;
     }
     // Advise independently of `shmem_enabled`: a separate mount has its own option (`huge=advise`).
-    calls::advise(at as usize, length, Advice::HugePage);
+    syscalls::advise(at as usize, length, Advice::HugePage);
     at
 }
 
@@ -180,23 +180,23 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
                 continue;
             }
             let shift = (page.trailing_zeros() as usize) << 26;
-            let id = calls::shmget(key, size, flags | SHM_HUGETLB | shift);
+            let id = syscalls::shmget(key, size, flags | SHM_HUGETLB | shift);
             match id {
-                calls::EEXIST | calls::ENOENT | calls::EACCES => return id,
-                id if calls::failed(id) => {}
+                syscalls::EEXIST | syscalls::ENOENT | syscalls::EACCES => return id,
+                id if syscalls::failed(id) => {}
                 // The segment may exist already and be in use. It then keeps its pages, and
                 // populating it is harmless.
                 id if fill(id as usize, size, page) => return id,
-                id => calls::shm_remove(id as usize),
+                id => syscalls::shm_remove(id as usize),
             }
         }
         if settings.shm.mandatory && !settings.shm.thp {
             return mandatory::refused(mandatory::MemoryRole::Shm);
         }
     }
-    let id = calls::shmget(key, size, flags);
+    let id = syscalls::shmget(key, size, flags);
     if settings.shm.mandatory && new && size >= settings.pmd && id >= 0 && !fill_thp(id as usize) {
-        calls::shm_remove(id as usize);
+        syscalls::shm_remove(id as usize);
         return mandatory::refused(mandatory::MemoryRole::Shm);
     }
     id
@@ -205,26 +205,26 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
 /// Populates a segment of hugetlb pages. Returns false on failure.
 fn fill(id: usize, size: usize, page: usize) -> bool {
     // SAFETY: a new mapping.
-    let at = unsafe { calls::shmat(id, 0, 0) };
-    if calls::failed(at) {
+    let at = unsafe { syscalls::shmat(id, 0, 0) };
+    if syscalls::failed(at) {
         return false;
     }
     let filled = round_up(size, page).is_some_and(|whole| populate(at as usize, whole, page));
     // SAFETY: attached above.
-    unsafe { calls::shmdt(at as usize) };
+    unsafe { syscalls::shmdt(at as usize) };
     filled
 }
 
 /// Populates a segment and promotes all of it to THP. Returns false on failure.
 fn fill_thp(id: usize) -> bool {
     let at = attach(id, 0);
-    if calls::failed(at) {
+    if syscalls::failed(at) {
         return false;
     }
-    let size = calls::shm_size(id).unwrap_or(0);
+    let size = syscalls::shm_size(id).unwrap_or(0);
     let huge = mandatory::promote_range(at as usize, size);
     // SAFETY: attached above.
-    unsafe { calls::shmdt(at as usize) };
+    unsafe { syscalls::shmdt(at as usize) };
     huge
 }
 
@@ -232,9 +232,9 @@ fn fill_thp(id: usize) -> bool {
 pub fn attach(id: usize, flags: usize) -> isize {
     let settings = settings();
     // SAFETY: a new mapping.
-    let at = unsafe { calls::shmat(id, 0, flags) };
-    let size = calls::shm_size(id).unwrap_or(0);
-    if calls::failed(at) || settings.pmd == 0 || size < settings.pmd.max(settings.shm_after) {
+    let at = unsafe { syscalls::shmat(id, 0, flags) };
+    let size = syscalls::shm_size(id).unwrap_or(0);
+    if syscalls::failed(at) || settings.pmd == 0 || size < settings.pmd.max(settings.shm_after) {
         return at;
     }
     if at as usize & (settings.pmd - 1) == 0 {
@@ -246,12 +246,12 @@ pub fn attach(id: usize, flags: usize) -> isize {
     };
     room.drop_all();
     // SAFETY: the kernel refuses an address in use.
-    let better = unsafe { calls::shmat(id, room.at, flags) };
-    if calls::failed(better) {
+    let better = unsafe { syscalls::shmat(id, room.at, flags) };
+    if syscalls::failed(better) {
         return at;
     }
     // SAFETY: attached above, not handed out.
-    unsafe { calls::shmdt(at as usize) };
+    unsafe { syscalls::shmdt(at as usize) };
     advise_shared(room.at, size);
     better
 }
@@ -260,6 +260,6 @@ fn advise_shared(start: usize, size: usize) {
     if settings().shmem_touch
         && let Some(length) = round_up(size, settings().base)
     {
-        calls::advise(start, length, Advice::HugePage);
+        syscalls::advise(start, length, Advice::HugePage);
     }
 }

@@ -7,10 +7,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::{self, Advice, flag};
 use crate::mandatory;
 use crate::placement::reserve_as;
 use crate::state::{round_down, settings};
+use crate::syscalls::{self, Advice, flag};
 
 /// Maps a thread's stack without the flag that forbids huge pages, its top at the end of one.
 pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize> {
@@ -22,9 +22,9 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
     let end = 0usize.wrapping_sub(length);
     let room = reserve_as(length, end, settings.pmd, 0, flags & flag::NORESERVE)?;
     let at = room.open(length, protection).ok()?;
-    calls::name_range(room.at, length, c"hugeleaf-stack");
+    syscalls::name_range(room.at, length, c"hugeleaf-stack");
     if settings.touch {
-        calls::advise(room.at, length, Advice::HugePage);
+        syscalls::advise(room.at, length, Advice::HugePage);
     }
     // Without access rights so far (glibc's way), promotion waits until it gets them.
     if settings.stack.mandatory
@@ -32,7 +32,7 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
         && !mandatory::promote_range(room.at, length)
     {
         // SAFETY: made above, not handed out.
-        unsafe { calls::munmap(room.at, length) };
+        unsafe { syscalls::munmap(room.at, length) };
         return Some(mandatory::refused(mandatory::MemoryRole::Stack));
     }
     Some(at as isize)
@@ -45,7 +45,7 @@ pub fn of_first_thread() {
     const LIMIT: usize = 3;
     const FARTHEST: usize = 64 << 20;
     let settings = settings();
-    let Some(limit) = calls::soft_limit(LIMIT) else {
+    let Some(limit) = syscalls::soft_limit(LIMIT) else {
         return;
     };
     let asked = settings.stack.thp && settings.stack_after <= settings.pmd;
@@ -61,10 +61,10 @@ pub fn of_first_thread() {
     }
     // A touch refused by the kernel (`ulimit -v`) would end the program; a system call fails.
     // SAFETY: the first thread's stack, far below its used part.
-    if calls::failed(unsafe { calls::limit_into(LIMIT, low) }) {
+    if syscalls::failed(unsafe { syscalls::limit_into(LIMIT, low) }) {
         return;
     }
-    calls::advise(
+    syscalls::advise(
         low,
         round_down(here, settings.pmd).saturating_sub(low),
         Advice::HugePage,

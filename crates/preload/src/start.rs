@@ -11,7 +11,7 @@
 use crate::elf::{self, Object};
 use crate::patch::{Refusal, Replacement, replace};
 use crate::settings::LaunchSettings;
-use crate::{calls, fork, growth, heap, hooks, reserve, say, stack, state, text};
+use crate::{fork, growth, heap, heap_reserve, hooks, messages, stack, state, syscalls, text};
 use core::ffi::{CStr, c_char};
 
 /// Runs the constructor's work.
@@ -33,7 +33,7 @@ pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
         return;
     }
     if !fork::is_memory_unshared() {
-        say::once(&[b"not active: threads were started before libc's code could be changed"]);
+        messages::once(&[b"not active: threads were started before libc's code could be changed"]);
         return;
     }
     // SAFETY: the only thread.
@@ -57,7 +57,7 @@ unsafe fn from_environment(environment: *const *const c_char) -> Option<LaunchSe
     // SAFETY: runs in the constructor, and the text is kept once.
     let settings = unsafe { state::keep(text, NAME.len()) }.and_then(LaunchSettings::parse);
     if settings.is_none() {
-        say::once(&[b"not active: HUGELEAF_RUN is damaged or of another version"]);
+        messages::once(&[b"not active: HUGELEAF_RUN is damaged or of another version"]);
     }
     settings
 }
@@ -95,7 +95,7 @@ unsafe fn executable(environment: *const *const c_char) -> &'static [u8] {
 }
 
 unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
-    let unknown = || say::once(&[b"not active: this libc is unknown"]);
+    let unknown = || messages::once(&[b"not active: this libc is unknown"]);
     let Some((curbrk, _)) = libc.symbol(b"__curbrk") else {
         unknown();
         return None;
@@ -120,7 +120,7 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
             None
         }
         Err(Refusal::Denied) => {
-            say::once(&[b"not active: this host forbids changing code in place, by a memory file and by /proc/self/mem"]);
+            messages::once(&[b"not active: this host forbids changing code in place, by a memory file and by /proc/self/mem"]);
             None
         }
     }
@@ -137,7 +137,7 @@ fn heaps(libc: &Object, process: &elf::ProcessImage, environment: *const *const 
     }
     if settings.reserve != 0 {
         large_chunks_from_the_heap(libc);
-        reserve::take();
+        heap_reserve::take();
         // SAFETY: the only thread; the environment that was passed.
         unsafe { forget_reserve(environment) };
     }
@@ -180,18 +180,18 @@ fn own_variables(ranges: &[(usize, usize); 4]) {
         if end - start >= settings.data_after && settings.pmd != 0 {
             let start = state::round_down(*start, settings.base);
             let length = state::round_down(*end - start, settings.base);
-            calls::advise(start, length, calls::Advice::HugePage);
+            syscalls::advise(start, length, syscalls::Advice::HugePage);
         }
     }
 }
 
 fn begin_pool_heap(libc: &Object) {
     const ADDRESS_SPACE: usize = 9;
-    let Some(memory) = calls::memory() else {
+    let Some(memory) = syscalls::memory() else {
         return;
     };
     // The reservation counts for a limit on addresses: leave half of it for everything else.
-    let limit = calls::soft_limit(ADDRESS_SPACE).unwrap_or(usize::MAX);
+    let limit = syscalls::soft_limit(ADDRESS_SPACE).unwrap_or(usize::MAX);
     let mut size = memory.min(limit / 2);
     let least = state::settings().pmd.max(state::settings().base);
     while !heap::begin_own(size) {

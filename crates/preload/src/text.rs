@@ -7,10 +7,10 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::{self, Advice, flag};
+use crate::messages;
 use crate::placement::{populate_and_promote, reserve};
-use crate::say;
 use crate::state::{round_down, round_up, settings};
+use crate::syscalls::{self, Advice, flag};
 
 /// Promotes the whole blocks inside the ranges. Returns true if all of them are now on huge pages.
 pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
@@ -32,15 +32,15 @@ pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
 /// two lines and status 125, as for every failure of `run` itself.
 pub fn not_moved() {
     if !settings().text.mandatory {
-        return say::once(&[b"--text: the program's text was not promoted"]);
+        return messages::once(&[b"--text: the program's text was not promoted"]);
     }
     for text in [
         &b"hugeleaf: run: --text: huge pages are mandatory, and the text was not promoted\n"[..],
         b"  next: hugeleaf status shows free pages; omit the '!' of --text\n",
     ] {
-        calls::write(2, text);
+        syscalls::write(2, text);
     }
-    calls::exit(125);
+    syscalls::exit(125);
 }
 
 fn move_blocks(start: usize, length: usize) -> bool {
@@ -50,22 +50,22 @@ fn move_blocks(start: usize, length: usize) -> bool {
     if room.open(length, flag::MEMORY).is_err() {
         return false;
     }
-    calls::advise(room.at, length, Advice::HugePage);
+    syscalls::advise(room.at, length, Advice::HugePage);
     // SAFETY: text can be read; the copy is our own memory.
     unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
     let huge = populate_and_promote(room.at, length);
     // SAFETY: our own memory.
-    let runs = unsafe { calls::mprotect(room.at, length, flag::READ | flag::EXEC) };
-    if huge && !calls::failed(runs) {
-        calls::name_range(room.at, length, c"hugeleaf-text");
+    let runs = unsafe { syscalls::mprotect(room.at, length, flag::READ | flag::EXEC) };
+    if huge && !syscalls::failed(runs) {
+        syscalls::name_range(room.at, length, c"hugeleaf-text");
         let how = flag::MAYMOVE | flag::MREMAP_FIXED;
         // SAFETY: the same bytes replace the text, in one step.
-        let moved = unsafe { calls::mremap(room.at, length, length, how, start) };
-        if !calls::failed(moved) {
+        let moved = unsafe { syscalls::mremap(room.at, length, length, how, start) };
+        if !syscalls::failed(moved) {
             return true;
         }
     }
     // SAFETY: our own memory.
-    unsafe { calls::munmap(room.at, length) };
+    unsafe { syscalls::munmap(room.at, length) };
     false
 }

@@ -11,8 +11,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::{self, flag};
-use crate::say::{decimal, joined};
+use crate::messages::{decimal, joined};
+use crate::syscalls::{self, flag};
 
 /// Returns a file of that size, or `None` if this host allows neither way or none is safe.
 pub fn file(size: usize) -> Option<usize> {
@@ -20,8 +20,8 @@ pub fn file(size: usize) -> Option<usize> {
         return None;
     }
     let file = mounted_file().or_else(file_of_namespace)?;
-    if calls::failed(calls::ftruncate(file, size)) {
-        calls::close(file);
+    if syscalls::failed(syscalls::ftruncate(file, size)) {
+        syscalls::close(file);
         return None;
     }
     Some(file)
@@ -32,53 +32,53 @@ pub fn file(size: usize) -> Option<usize> {
 /// of a file are accounted when touched, which ends in SIGBUS without memory.
 fn counts_strictly() -> bool {
     let mut text = [0_u8; 4];
-    let known = calls::read_file(b"/proc/sys/vm/overcommit_memory\0", &mut text);
+    let known = syscalls::read_file(b"/proc/sys/vm/overcommit_memory\0", &mut text);
     known.is_some_and(|known| known.starts_with(b"2"))
 }
 
 fn mounted_file() -> Option<usize> {
-    let system = calls::fsopen(c"tmpfs");
-    if calls::failed(system) {
+    let system = syscalls::fsopen(c"tmpfs");
+    if syscalls::failed(system) {
         return None;
     }
     let system = system as usize;
     // No size limit of the mount: the kernel's accounting and the cgroup's limit apply.
     let options = [(c"huge", c"within_size"), (c"size", c"0")];
     let mut options = options.into_iter().map(Some).chain([None]);
-    let mount = match options.all(|option| !calls::failed(calls::fsconfig(system, option))) {
-        true => calls::fsmount(system),
-        false => calls::EINVAL,
+    let mount = match options.all(|option| !syscalls::failed(syscalls::fsconfig(system, option))) {
+        true => syscalls::fsmount(system),
+        false => syscalls::EINVAL,
     };
-    calls::close(system);
-    if calls::failed(mount) {
+    syscalls::close(system);
+    if syscalls::failed(mount) {
         return None;
     }
-    let file = calls::unlinked_file(mount as usize, c"hugeleaf-shm");
-    calls::close(mount as usize);
-    (!calls::failed(file)).then_some(file as usize)
+    let file = syscalls::unlinked_file(mount as usize, c"hugeleaf-shm");
+    syscalls::close(mount as usize);
+    (!syscalls::failed(file)).then_some(file as usize)
 }
 
 fn file_of_namespace() -> Option<usize> {
     const NEW_USER: usize = 0x1000_0000;
     const NEW_MOUNTS: usize = 0x0002_0000;
     const SAME_FILES: usize = 0x0000_0400;
-    let (user, group) = calls::user_and_group();
+    let (user, group) = syscalls::user_and_group();
     let page = crate::state::settings().base;
     // The page that returns the child's result.
-    let answer = calls::map_new(page, flag::MEMORY, flag::SHARED)? as *mut usize;
+    let answer = syscalls::map_new(page, flag::MEMORY, flag::SHARED)? as *mut usize;
     // SAFETY: the child makes system calls and ends.
-    let child = unsafe { calls::clone(NEW_USER | NEW_MOUNTS | SAME_FILES) };
+    let child = unsafe { syscalls::clone(NEW_USER | NEW_MOUNTS | SAME_FILES) };
     if child == 0 {
         let file = become_root(user, group).then(mounted_file).flatten();
         // SAFETY: the page is shared with the parent, which waits.
         unsafe { answer.write_volatile(file.map_or(0, |file| file + 1)) };
-        calls::exit(0);
+        syscalls::exit(0);
     }
-    let ended = child > 0 && calls::wait(child as usize) == Some(0);
+    let ended = child > 0 && syscalls::wait(child as usize) == Some(0);
     // SAFETY: mapped above; the child has ended.
     let file = unsafe { answer.read_volatile() };
     // SAFETY: mapped above.
-    unsafe { calls::munmap(answer as usize, page) };
+    unsafe { syscalls::munmap(answer as usize, page) };
     if ended { file.checked_sub(1) } else { None }
 }
 
@@ -93,11 +93,11 @@ fn become_root(user: usize, group: usize) -> bool {
 fn write_file(path: &[u8], parts: &[&[u8]]) -> bool {
     let mut line = [0_u8; 32];
     let line = joined(&mut line, parts);
-    let Some(file) = calls::open(path, calls::WRITE_ONLY) else {
+    let Some(file) = syscalls::open(path, syscalls::WRITE_ONLY) else {
         return false;
     };
-    let written = calls::write(file, line) == line.len() as isize;
+    let written = syscalls::write(file, line) == line.len() as isize;
     // Close it, because the parent shares the descriptor table.
-    calls::close(file);
+    syscalls::close(file);
     written
 }

@@ -13,10 +13,10 @@
 
 use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
 use crate::density::{KINDS, judging};
 use crate::placement::{populate_and_promote, reserve};
 use crate::state::{LOCK, RESIDENT, round_down, round_up, settings};
+use crate::syscalls::{self, Advice, flag};
 
 /// The part of a window that is mapped but not handed out, for one kind.
 struct Window {
@@ -88,7 +88,7 @@ fn extend(window: &Window, large: bool, length: usize) -> Option<()> {
     let fresh = map_aligned(size)?;
     if end > start {
         // SAFETY: the rest of the old window, never handed out.
-        unsafe { calls::munmap(start, end - start) };
+        unsafe { syscalls::munmap(start, end - start) };
     }
     window.set(fresh, fresh + size);
     prepare(window, large, fresh, size)
@@ -98,11 +98,11 @@ fn extend(window: &Window, large: bool, length: usize) -> Option<()> {
 /// If huge pages are mandatory, the part is populated, and unmapped if it is not on huge pages.
 fn prepare(window: &Window, large: bool, start: usize, size: usize) -> Option<()> {
     if large && settings().touch {
-        calls::advise(start, size, Advice::HugePage);
+        syscalls::advise(start, size, Advice::HugePage);
     }
     if settings().data.mandatory && !populate_and_promote(start, size) {
         // SAFETY: mapped above, not handed out.
-        unsafe { calls::munmap(start, size) };
+        unsafe { syscalls::munmap(start, size) };
         let end = window.end.load(Relaxed);
         window.start.store((start + size).min(end), Relaxed);
         return None;
@@ -113,24 +113,24 @@ fn prepare(window: &Window, large: bool, start: usize, size: usize) -> Option<()
 fn map_at(start: usize, size: usize) -> Option<usize> {
     let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED_NOREPLACE;
     // SAFETY: replaces nothing; old kernels treat the address as a hint.
-    let at = unsafe { calls::mmap(start, size, flag::MEMORY, flags) };
-    if calls::failed(at) {
+    let at = unsafe { syscalls::mmap(start, size, flag::MEMORY, flags) };
+    if syscalls::failed(at) {
         return None;
     }
     if at as usize != start {
         // SAFETY: mapped just now.
-        unsafe { calls::munmap(at as usize, size) };
+        unsafe { syscalls::munmap(at as usize, size) };
         return None;
     }
     Some(start)
 }
 
 fn map_aligned(size: usize) -> Option<usize> {
-    let at = calls::map_new(size, flag::MEMORY, flag::PRIVATE)?;
+    let at = syscalls::map_new(size, flag::MEMORY, flag::PRIVATE)?;
     if at == round_down(at, settings().pmd) {
         return Some(at);
     }
     // SAFETY: mapped just now.
-    unsafe { calls::munmap(at, size) };
+    unsafe { syscalls::munmap(at, size) };
     reserve(size, 0)?.open(size, flag::MEMORY).ok()
 }

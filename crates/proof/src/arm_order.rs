@@ -13,7 +13,7 @@ use crate::subject::Arm;
 pub const BLOCK: usize = 4;
 
 #[derive(Debug, Clone)]
-pub struct Orders {
+pub struct PermutedBlocks {
     rng: Rng,
     /// The rest of the block, the next one last.
     block: Vec<Arm>,
@@ -21,10 +21,10 @@ pub struct Orders {
     to_come: Option<usize>,
 }
 
-impl Orders {
+impl PermutedBlocks {
     /// Creates orders; the same seed gives the same ones.
-    pub fn new(seed: u64, pairs: Option<usize>) -> Orders {
-        Orders {
+    pub fn new(seed: u64, pairs: Option<usize>) -> PermutedBlocks {
+        PermutedBlocks {
             rng: Rng::with_seed(seed),
             block: Vec::with_capacity(BLOCK),
             to_come: pairs,
@@ -59,7 +59,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_order_is_ever_far_ahead(seed in any::<u64>(), pairs in 1usize..100, fixed in any::<bool>()) {
-            let mut orders = Orders::new(seed, fixed.then_some(pairs));
+            let mut orders = PermutedBlocks::new(seed, fixed.then_some(pairs));
             let drawn: Vec<Arm> = (0..pairs).map(|_| orders.draw()).collect();
             for end in 0..=pairs {
                 prop_assert!(ahead(&drawn[..end]) <= BLOCK / 2, "{drawn:?}");
@@ -77,7 +77,7 @@ mod tests {
     fn every_order_of_a_block_comes() {
         let blocks: std::collections::HashSet<Vec<Arm>> = (0..200)
             .map(|seed| {
-                let mut orders = Orders::new(seed, None);
+                let mut orders = PermutedBlocks::new(seed, None);
                 (0..BLOCK).map(|_| orders.draw()).collect()
             })
             .collect();

@@ -2,14 +2,14 @@
 //! reports quote these as calibration.
 //!
 //! [`chase`] is the latency of a dependent read by working set; [`workload_file`] is any program that a file describes. The
-//! lab (`lab/`) has more experiments; all are built on [`Measuring`]. Arms are page sizes. An unavailable arm is in the
+//! lab (`lab/`) has more experiments; all are built on [`BenchRun`]. Arms are page sizes. An unavailable arm is in the
 //! result with reason and remedy; the host is never changed to provide it.
 
+mod bench_run;
 pub mod chase;
-mod child_process;
-mod measuring;
 mod memory_limit;
 mod page_check;
+mod server_pages;
 pub mod workload_file;
 
 use std::path::Path;
@@ -20,15 +20,15 @@ use hugeleaf::MemoryError;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_units::Bytes;
 
-use crate::experiment::Circumstances;
+use crate::experiment::Provenance;
 
-pub use child_process::{MovedNone, lacks_pool, page_tables, promote, refusal, under_run};
-pub use measuring::Measuring;
+pub use bench_run::BenchRun;
 pub use memory_limit::memory_limit;
 pub use page_check::{held_by_folio, page_mismatch};
+pub use server_pages::{NothingPromoted, lacks_pool, page_tables, promote, refusal, under_run};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shortage {
+pub struct MissingPages {
     /// Smallest unavailable length (of the working set or region).
     pub from: Bytes,
     pub reason: String,
@@ -37,10 +37,10 @@ pub struct Shortage {
 }
 
 #[derive(Debug)]
-pub struct Machine<'a> {
+pub struct BenchContext<'a> {
     pub root: &'a Root,
     pub host: &'a Host,
-    pub circumstances: &'a Circumstances,
+    pub circumstances: &'a Provenance,
     /// Maximum memory that may be taken, hugetlb pools excluded.
     pub most: Bytes,
     /// Path of hugeleaf, which starts servers by `run` and promotes them.
@@ -82,14 +82,14 @@ pub enum BenchError {
     Memory(#[from] MemoryError),
     /// A part of an experiment failed; the experiment's name is prepended.
     #[error("{0}")]
-    Part(Refusal),
+    Part(BenchFailure),
     #[error("{0}")]
     Unreadable(#[from] hugeleaf_host::ReadError),
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(BenchFailure),
     /// The host lacks the pages of an arm; the others continue.
     #[error("{}", .0.reason)]
-    PagesMissing(Shortage),
+    PagesMissing(MissingPages),
     #[error("stopped on request")]
     Stopped,
 }
@@ -113,7 +113,7 @@ impl BenchError {
 /// The reason for a missing result: what failed, what to do next, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
-pub struct Refusal {
+pub struct BenchFailure {
     pub what: String,
     pub next: String,
     /// Exit status. 1: the attempt failed; 2: wrong usage; 3: a precondition is missing.
@@ -122,7 +122,7 @@ pub struct Refusal {
 
 impl BenchError {
     pub fn refused(status: u8, what: impl Into<String>, next: impl Into<String>) -> BenchError {
-        BenchError::Refused(Refusal {
+        BenchError::Refused(BenchFailure {
             what: what.into(),
             next: next.into(),
             status,

@@ -7,21 +7,22 @@
 
 mod environment_diff;
 mod ratio;
-mod sets;
+mod result_sets;
 
 pub use ratio::{RowRatio, over};
-pub use sets::{
-    ComparedSets, HistoryRow, Measured, Set, SetHistory, SetRow, Stopping, Which, history, sets,
+pub use result_sets::{
+    ComparedSets, HistoryRow, NamedResult, QuantitySelection, ReleaseBlockers, ResultSet,
+    SetHistory, SetRow, history, sets,
 };
 
 use std::collections::{HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 
-use crate::rows::{
+use crate::median_interval::MedianInterval;
+use crate::result_format::{
     NotCompared, Pairing, Parameter, ParameterValue, Quantity, Results, Row, Sample, places,
 };
-use crate::spread::Spread;
 use crate::stats::{Better, Effect, Verdict};
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -89,7 +90,7 @@ fn what<S: Serializer>(quantity: &Quantity, to: S) -> Result<S::Ok, S::Error> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Side {
     #[serde(flatten)]
-    pub spread: Spread,
+    pub spread: MedianInterval,
     pub samples: Vec<f64>,
 }
 

@@ -12,7 +12,7 @@
 //!
 //! For a quantile read from buckets only its bucket is known; [`bounded`] accounts for that.
 
-use crate::stats::{self, LogInterval};
+use crate::stats::{self, LogRatioInterval};
 use crate::stopping_rule::StoppingRule;
 
 /// Threshold for a lag-1 correlation, times the root of the number of pairs. Chance alone exceeds
@@ -25,7 +25,7 @@ const CARRY_OVER_CONFIDENCE: f64 = 0.95;
 
 /// A pair as logarithms of ratios, huge over base pages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct PairLogs {
+pub struct PairLogRatios {
     pub whole: f64,
     /// The log ratio of the second halves; `None` if the metric has none.
     pub late: Option<f64>,
@@ -36,18 +36,18 @@ pub struct PairLogs {
     pub bounds: Option<[f64; 2]>,
 }
 
-impl PairLogs {
-    pub fn from_whole(whole: f64) -> PairLogs {
-        PairLogs {
+impl PairLogRatios {
+    pub fn from_whole(whole: f64) -> PairLogRatios {
+        PairLogRatios {
             whole,
-            ..PairLogs::default()
+            ..PairLogRatios::default()
         }
     }
 }
 
 /// One interval of an arm, for [`pair`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct ArmInterval {
+pub struct ArmMeasurement {
     pub value: f64,
     /// The values in its first and its second half.
     pub halves: Option<[f64; 2]>,
@@ -56,9 +56,9 @@ pub struct ArmInterval {
 }
 
 /// Returns the logarithms of a pair; `None` if a value is not a positive number.
-pub fn pair(base: &ArmInterval, large: &ArmInterval) -> Option<PairLogs> {
-    let half = |part: &ArmInterval, n: usize| part.halves.map(|halves| halves[n]);
-    let carried = |part: &ArmInterval, sign: f64| {
+pub fn pair(base: &ArmMeasurement, large: &ArmMeasurement) -> Option<PairLogRatios> {
+    let half = |part: &ArmMeasurement, n: usize| part.halves.map(|halves| halves[n]);
+    let carried = |part: &ArmMeasurement, sign: f64| {
         let log = stats::log_ratio(half(part, 0)?, half(part, 1)?)?;
         part.followed_a_move.then_some(sign * log)
     };
@@ -68,7 +68,7 @@ pub fn pair(base: &ArmInterval, large: &ArmInterval) -> Option<PairLogs> {
             (large_high / base_low.max(0.0)).ln(),
         ]
     };
-    Some(PairLogs {
+    Some(PairLogRatios {
         whole: stats::log_ratio(base.value, large.value)?,
         late: half(base, 1)
             .zip(half(large, 1))
@@ -79,8 +79,8 @@ pub fn pair(base: &ArmInterval, large: &ArmInterval) -> Option<PairLogs> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Analysis {
-    pub interval: LogInterval,
+pub struct PairAnalysis {
+    pub interval: LogRatioInterval,
     /// The lag-1 correlation of the pairs.
     pub correlation: f64,
     /// The factor that widened the interval for the correlation; 1 without widening.
@@ -90,7 +90,7 @@ pub struct Analysis {
 }
 
 /// Returns the interval of the pairs, in the order they were made; `None` with too few.
-pub fn analyse(rule: &StoppingRule, pairs: &[PairLogs]) -> Option<Analysis> {
+pub fn analyse(rule: &StoppingRule, pairs: &[PairLogRatios]) -> Option<PairAnalysis> {
     let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
     let mut interval = rule.interval(&whole)?;
     let carried: Vec<f64> = pairs.iter().flat_map(|p| p.carry_over).flatten().collect();
@@ -105,10 +105,10 @@ pub fn analyse(rule: &StoppingRule, pairs: &[PairLogs]) -> Option<Analysis> {
         }
     }
     let (correlation, stretched) = widening(&whole);
-    let LogInterval { center, .. } = interval;
+    let LogRatioInterval { center, .. } = interval;
     interval.low = center - (center - interval.low) * stretched;
     interval.high = center + (interval.high - center) * stretched;
-    Some(Analysis {
+    Some(PairAnalysis {
         interval,
         correlation,
         stretched,
@@ -133,7 +133,11 @@ fn widening(logs: &[f64]) -> (f64, f64) {
 /// of the true quantiles for any observations within the buckets, because both ends of a
 /// signed-rank interval rise with every value. An end may be infinite. `None` if a pair has no
 /// buckets.
-pub fn bounded(rule: &StoppingRule, pairs: &[PairLogs], weighed: &Analysis) -> Option<LogInterval> {
+pub fn bounded(
+    rule: &StoppingRule,
+    pairs: &[PairLogRatios],
+    weighed: &PairAnalysis,
+) -> Option<LogRatioInterval> {
     let bounds: Option<Vec<[f64; 2]>> = pairs.iter().map(|p| p.bounds).collect();
     let bounds = bounds?;
     let end = |n: usize| rule.interval(&bounds.iter().map(|b| b[n]).collect::<Vec<_>>());
@@ -142,7 +146,7 @@ pub fn bounded(rule: &StoppingRule, pairs: &[PairLogs], weighed: &Analysis) -> O
     // Add the widening by the checks of the pairs.
     let low = end(0)?.low - (plain.low - weighed.interval.low).max(0.0);
     let high = end(1)?.high + (weighed.interval.high - plain.high).max(0.0);
-    Some(LogInterval {
+    Some(LogRatioInterval {
         center: weighed.interval.center.clamp(low, high),
         low,
         high,
@@ -177,7 +181,10 @@ mod tests {
     #[test]
     fn pairs_that_follow_each_other_widen_the_interval() {
         let rule = StoppingRule::default();
-        let quiet: Vec<PairLogs> = logs(40, 1).into_iter().map(PairLogs::from_whole).collect();
+        let quiet: Vec<PairLogRatios> = logs(40, 1)
+            .into_iter()
+            .map(PairLogRatios::from_whole)
+            .collect();
         let weighed = analyse(&rule, &quiet).unwrap();
         assert_eq!(weighed.stretched, 1.0, "{weighed:?}");
         let whole: Vec<f64> = quiet.iter().map(|p| p.whole).collect();
@@ -185,14 +192,15 @@ mod tests {
         // The same values, sorted: each is similar to the previous one.
         let mut sorted = whole.clone();
         sorted.sort_by(f64::total_cmp);
-        let sorted: Vec<PairLogs> = sorted.into_iter().map(PairLogs::from_whole).collect();
+        let sorted: Vec<PairLogRatios> =
+            sorted.into_iter().map(PairLogRatios::from_whole).collect();
         let wide = analyse(&rule, &sorted).unwrap();
         assert!(wide.correlation > 0.8 && wide.stretched > 2.0, "{wide:?}");
         assert!(wide.interval.half_width() > 2.0 * weighed.interval.half_width());
         assert!((wide.interval.center - weighed.interval.center).abs() < 1e-12);
         // Alternating pairs never narrow it.
-        let turns: Vec<PairLogs> = (0..40)
-            .map(|n| PairLogs::from_whole(f64::from(n % 2) * 0.1))
+        let turns: Vec<PairLogRatios> = (0..40)
+            .map(|n| PairLogRatios::from_whole(f64::from(n % 2) * 0.1))
             .collect();
         assert_eq!(analyse(&rule, &turns).unwrap().stretched, 1.0);
     }
@@ -203,10 +211,10 @@ mod tests {
         let mut rng = Rng::with_seed(4);
         let mut noise = || 1.0 + 0.01 * (rng.f64() - 0.5);
         // The first half of every interval still reflects the pages before.
-        let pairs: Vec<PairLogs> = (0..16)
+        let pairs: Vec<PairLogRatios> = (0..16)
             .filter_map(|_| {
                 let (base, large) = (100.0 * noise(), 110.0 * noise());
-                let part = |first: f64, second: f64| ArmInterval {
+                let part = |first: f64, second: f64| ArmMeasurement {
                     value: f64::midpoint(first, second),
                     halves: Some([first, second]),
                     bucket: None,
@@ -219,9 +227,9 @@ mod tests {
         assert!(weighed.carry_over.is_some_and(|c| c > 0.05), "{weighed:?}");
         assert!(weighed.interval.covers(1.10f64.ln()), "{weighed:?}");
         assert!(weighed.interval.covers(0.0), "{weighed:?}");
-        let clean: Vec<PairLogs> = pairs
+        let clean: Vec<PairLogRatios> = pairs
             .iter()
-            .map(|p| PairLogs {
+            .map(|p| PairLogRatios {
                 carry_over: [None; 2],
                 ..*p
             })
@@ -244,13 +252,14 @@ mod tests {
 
     #[test]
     fn open_buckets_have_open_bounds() {
-        let part = |low, high| ArmInterval {
+        let part = |low, high| ArmMeasurement {
             value: 1.0,
             bucket: Some([low, high]),
-            ..ArmInterval::default()
+            ..ArmMeasurement::default()
         };
-        let bounds =
-            |base: ArmInterval, large: ArmInterval| pair(&base, &large).unwrap().bounds.unwrap();
+        let bounds = |base: ArmMeasurement, large: ArmMeasurement| {
+            pair(&base, &large).unwrap().bounds.unwrap()
+        };
         assert_eq!(
             bounds(part(0.0, 2.0), part(0.0, 2.0)),
             [f64::NEG_INFINITY, f64::INFINITY]
@@ -278,10 +287,10 @@ mod tests {
             let mut logs = Vec::new();
             let mut truth = Vec::new();
             for (base, large, x, y, u, v) in pairs {
-                let part = |b: usize, x| ArmInterval {
+                let part = |b: usize, x| ArmMeasurement {
                     value: at(b, x),
                     bucket: Some([edges[b], edges[b + 1]]),
-                    ..ArmInterval::default()
+                    ..ArmMeasurement::default()
                 };
                 logs.extend(pair(&part(base, x), &part(large, y)));
                 truth.push((at(large, v) / at(base, u)).ln());

@@ -18,19 +18,19 @@ use hugeleaf_host::PageUsage;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure};
 
-use crate::arm_order::{BLOCK, Orders};
-use crate::effective_sample::{self, Analysis, ArmInterval, PairLogs};
+use crate::arm_order::{BLOCK, PermutedBlocks};
+use crate::effective_sample::{self, ArmMeasurement, PairAnalysis, PairLogRatios};
+use crate::long_holds::{self, HoldResult};
 use crate::metric::{self, Measured, Metric, MetricError, Reading, ReadingKind};
-use crate::result::{
-    AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design, Effect, Equivalence,
-    ExperimentEnd, ExperimentResult, FinalMemory, HostFingerprint, Knob, PageSizes, Pair,
-    PairChecks, Rejected, ResultFile, SettingsInForce,
+use crate::prove_result::{
+    AssignedPair, BadReadings, BeforeAfterMemory, BucketedQuantile, Design, DiscardCause,
+    DiscardedInterval, Effect, Equivalence, ExperimentEnd, HostFingerprint, IntentionToTreat, Knob,
+    PageUsageStages, Pair, PairChecks, ProveExperimentInfo, ProveResult, SettingsInForce,
 };
-use crate::rows::{self, ArmInfo, Chart, Quantity, Row};
-use crate::stats::{self, LogInterval, Verdict};
+use crate::result_format::{self, ArmInfo, Chart, Quantity, Row};
+use crate::stats::{self, LogRatioInterval, Verdict};
 use crate::stopping_rule::{MIN_PAIRS, StoppingRule};
-use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
-use crate::sustained::{self, Holds};
+use crate::subject::{Arm, SelectedMemory, SideMetrics, Subject, SubjectError};
 
 /// Number of gauge readings in an interval; even, so that it has two halves.
 const GAUGE_READINGS: u32 = 4;
@@ -48,7 +48,7 @@ const MAPPING_LOOK: Duration = Duration::from_millis(250);
 const MOST_MAPPING_LOOKS: u32 = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Keep {
+pub enum FinalPages {
     #[default]
     AsFound,
     /// Leave the memory on huge pages if the verdict is `faster`.
@@ -61,17 +61,17 @@ pub struct ExperimentSettings {
     pub interval: Duration,
     /// Time discarded after every change, in addition to half an interval; a metric may need a longer one.
     pub settle: Duration,
-    /// Time for which each arm is held after the pairs, to detect slow effects ([`crate::sustained`]). Zero skips the hold.
+    /// Time for which each arm is held after the pairs, to detect slow effects ([`crate::long_holds`]). Zero skips the hold.
     pub hold: Duration,
     /// The interval of earlier pairs. With it no pairs are measured: both arms are held, and compared with it.
-    pub against: Option<LogInterval>,
+    pub against: Option<LogRatioInterval>,
     /// No pair begins after this time, once there are [`MIN_PAIRS`].
     pub limit: Duration,
     /// Time after which it ends as if interrupted, with any number of pairs.
     pub at_most: Option<Duration>,
     pub rule: StoppingRule,
     pub equal: f64,
-    pub keep: Keep,
+    pub keep: FinalPages,
     pub seed: u64,
     /// True to measure before and after even if the memory could be demoted.
     pub before_after: bool,
@@ -95,7 +95,7 @@ impl Default for ExperimentSettings {
             at_most: None,
             rule: StoppingRule::default(),
             equal: 1.02f64.ln(),
-            keep: Keep::AsFound,
+            keep: FinalPages::AsFound,
             seed: Rng::new().u64(..),
             before_after: false,
             same_pages: false,
@@ -105,7 +105,7 @@ impl Default for ExperimentSettings {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Circumstances {
+pub struct Provenance {
     pub host: HostFingerprint,
     pub knobs: Vec<Knob>,
     pub command: Vec<String>,
@@ -125,10 +125,10 @@ pub enum ExperimentEvent<'a> {
     },
     Paired {
         pairs: usize,
-        interval: Option<LogInterval>,
+        interval: Option<LogRatioInterval>,
         elapsed: Duration,
     },
-    Rejected(&'a Rejected),
+    Rejected(&'a DiscardedInterval),
     Holding {
         arm: Arm,
         time: Duration,
@@ -216,7 +216,10 @@ impl ProveError {
 ///
 /// # Errors
 /// [`SubjectError::Failed`]: this memory cannot be measured in the requested way.
-pub fn design(prepared: &Prepared, settings: &ExperimentSettings) -> Result<Design, ProveError> {
+pub fn design(
+    prepared: &SelectedMemory,
+    settings: &ExperimentSettings,
+) -> Result<Design, ProveError> {
     let refused = |what: String, next: &str| {
         Err(ProveError::Subject(SubjectError::Failed(Failure::new(
             what, next,
@@ -249,10 +252,10 @@ pub fn run(
     metric: &mut Metric,
     kernel: &Kernel,
     settings: &ExperimentSettings,
-    circumstances: &Circumstances,
+    circumstances: &Provenance,
     progress: &mut dyn FnMut(ExperimentEvent<'_>),
     stop: &AtomicBool,
-) -> Result<ResultFile, ProveError> {
+) -> Result<ProveResult, ProveError> {
     let prepared = subject.prepare()?;
     let design = design(&prepared, settings)?;
     let interval = settings.interval.max(metric.least_interval);
@@ -278,7 +281,7 @@ pub fn run(
         bad: BadReadings::default(),
         bad_in_a_row: None,
         holds: None,
-        page_sizes: PageSizes::default(),
+        page_sizes: PageUsageStages::default(),
         touched: false,
     };
     // A panic must not leave the memory changed.
@@ -286,7 +289,7 @@ pub fn run(
         let measured = engine.measure(&prepared, design);
         let judged = match measured {
             Ok(_) => engine.judge(design),
-            Err(_) => InterimResult::default(),
+            Err(_) => FinalAnalysis::default(),
         };
         (measured, judged)
     }));
@@ -308,8 +311,8 @@ pub fn run(
 }
 
 #[derive(Debug, Clone, Copy)]
-struct PairSample {
-    part: ArmInterval,
+struct ArmSample {
+    part: ArmMeasurement,
     at: Duration,
     coverage: [f64; 2],
     side_metrics: [SideMetrics; 2],
@@ -319,7 +322,7 @@ struct PairSample {
 #[derive(Debug, Clone, Copy)]
 struct MeasuredPair {
     pair: Pair,
-    logs: PairLogs,
+    logs: PairLogRatios,
     /// True if both of its intervals were on the intended pages.
     on_intended_pages: bool,
 }
@@ -327,8 +330,8 @@ struct MeasuredPair {
 impl MeasuredPair {
     /// Creates a pair; `None` if a value is not positive, which does not occur for samples.
     fn new(
-        base: &ArmInterval,
-        large: &ArmInterval,
+        base: &ArmMeasurement,
+        large: &ArmMeasurement,
         first: Arm,
         at: Duration,
     ) -> Option<MeasuredPair> {
@@ -347,14 +350,14 @@ impl MeasuredPair {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-struct InterimResult {
-    interval: Option<LogInterval>,
+struct FinalAnalysis {
+    interval: Option<LogRatioInterval>,
     verdict: Verdict,
-    weighed: Option<Analysis>,
-    buckets: Option<Buckets>,
+    weighed: Option<PairAnalysis>,
+    buckets: Option<BucketedQuantile>,
 }
 
-impl InterimResult {
+impl FinalAnalysis {
     /// True if both arms are in one bucket, so that no claim is possible.
     fn is_refused(&self) -> bool {
         self.buckets.as_ref().is_some_and(|b| b.shared.is_some())
@@ -382,27 +385,27 @@ struct Engine<'a> {
     expected: [f64; 2],
     /// The initial difference in coverage between the arms.
     full: f64,
-    taken: [Vec<PairSample>; 2],
+    taken: [Vec<ArmSample>; 2],
     made: Vec<MeasuredPair>,
-    rejected: Vec<Rejected>,
+    rejected: Vec<DiscardedInterval>,
     bad: BadReadings,
     /// The first bad reading since the last good one.
     bad_in_a_row: Option<MetricError>,
     /// Result of holding both arms, if requested and not interrupted.
-    holds: Option<Holds>,
-    page_sizes: PageSizes,
+    holds: Option<HoldResult>,
+    page_sizes: PageUsageStages,
     touched: bool,
 }
 
 enum Attempt {
-    Taken(Box<PairSample>),
+    Taken(Box<ArmSample>),
     /// The memory was not on the intended pages. The sample is there if all pairs count as assigned.
-    WrongPages(Option<Box<PairSample>>),
+    WrongPages(Option<Box<ArmSample>>),
     Rejected,
     Interrupted,
 }
 
-struct Metered {
+struct MeteredInterval {
     measured: Measured,
     halves: Option<[f64; 2]>,
     from: Duration,
@@ -447,7 +450,7 @@ impl Engine<'_> {
 
     fn measure(
         &mut self,
-        prepared: &Prepared,
+        prepared: &SelectedMemory,
         design: Design,
     ) -> Result<ExperimentEnd, ProveError> {
         for note in &prepared.notes {
@@ -507,7 +510,7 @@ impl Engine<'_> {
     }
 
     /// Changes to both arms once and checks that they differ; returns `false` if stopped.
-    fn calibrate(&mut self, prepared: &Prepared) -> Result<bool, ProveError> {
+    fn calibrate(&mut self, prepared: &SelectedMemory) -> Result<bool, ProveError> {
         let found = self.subject.coverage()?;
         for arm in [prepared.began.other(), prepared.began] {
             if !self.go_to(arm)? {
@@ -538,12 +541,12 @@ impl Engine<'_> {
         Ok(true)
     }
 
-    fn random_pairs(&mut self, prepared: &Prepared) -> Result<ExperimentEnd, ProveError> {
+    fn random_pairs(&mut self, prepared: &SelectedMemory) -> Result<ExperimentEnd, ProveError> {
         if !self.calibrate(prepared)? {
             return Ok(ExperimentEnd::Interrupted);
         }
         let rule = self.settings.rule;
-        let mut orders = Orders::new(self.settings.seed, rule.fixed_pairs);
+        let mut orders = PermutedBlocks::new(self.settings.seed, rule.fixed_pairs);
         loop {
             let made = self.pairs_on_intended_pages().count();
             let is_over = self.elapsed() >= self.settings.limit;
@@ -553,7 +556,7 @@ impl Engine<'_> {
             if !self.pair(orders.draw())? {
                 return Ok(ExperimentEnd::Interrupted);
             }
-            let logs: Vec<PairLogs> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
+            let logs: Vec<PairLogRatios> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
             let interval = effective_sample::analyse(&rule, &logs).map(|w| w.interval);
             let event = ExperimentEvent::Paired {
                 pairs: logs.len(),
@@ -574,19 +577,19 @@ impl Engine<'_> {
     }
 
     /// Holds both arms ([`sustained::hold_both`]). `None` if no hold was requested, in an A/A, or if it was interrupted.
-    fn hold(&mut self) -> Result<Option<Holds>, ProveError> {
+    fn hold(&mut self) -> Result<Option<HoldResult>, ProveError> {
         if self.settings.hold.is_zero() || self.same.is_some() {
             return Ok(None);
         }
         let pairs = self.settings.against.or_else(|| {
-            let logs: Vec<PairLogs> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
+            let logs: Vec<PairLogRatios> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
             self.judge_pairs(&logs).1
         });
         let Some(pairs) = pairs.filter(is_closed) else {
             return Ok(None);
         };
         let seconds = self.settings.hold.as_secs_f64();
-        sustained::hold_both(&pairs, seconds, |arm| self.hold_on(arm))
+        long_holds::hold_both(&pairs, seconds, |arm| self.hold_on(arm))
     }
 
     /// Samples one arm for the time of a hold. `None` if it was interrupted or its coverage deviates.
@@ -669,7 +672,7 @@ impl Engine<'_> {
 
     fn unsteady(&self, count: usize) -> ProveError {
         let mut latest = self.rejected.iter().rev();
-        let pages = latest.find(|r| r.cause == Cause::Pages);
+        let pages = latest.find(|r| r.cause == DiscardCause::Pages);
         let reason = pages.map(|r| r.reason.clone()).unwrap_or_default();
         ProveError::Unsteady { count, reason }
     }
@@ -679,12 +682,12 @@ impl Engine<'_> {
         &mut self,
         first: Arm,
         at: Duration,
-        samples: &[(Arm, Box<PairSample>)],
+        samples: &[(Arm, Box<ArmSample>)],
         as_asked: bool,
     ) {
         let part = |arm| {
             let sample = samples.iter().find(|s| s.0 == arm);
-            sample.map_or(ArmInterval::default(), |s| s.1.part)
+            sample.map_or(ArmMeasurement::default(), |s| s.1.part)
         };
         let Some(made) = MeasuredPair::new(&part(Arm::Base), &part(Arm::Large), first, at) else {
             return;
@@ -762,7 +765,7 @@ impl Engine<'_> {
         let mut astray = (self.arms_too_close(arm))
             .or_else(|| self.coverage_deviation(arm, start, "at the start"));
         if let (Some(reason), false) = (&astray, goes_on) {
-            self.reject(arm, Cause::Pages, reason.clone());
+            self.reject(arm, DiscardCause::Pages, reason.clone());
             return Ok(Attempt::WrongPages(None));
         }
         let mut before = self.subject.side_metrics();
@@ -777,8 +780,8 @@ impl Engine<'_> {
         after.resident = self.subject.resident().or(after.resident);
         let followed_a_move = std::mem::take(&mut self.is_fresh);
         self.bad_in_a_row = None;
-        let sample = Box::new(PairSample {
-            part: ArmInterval {
+        let sample = Box::new(ArmSample {
+            part: ArmMeasurement {
                 value: metered.measured.value,
                 halves: metered.halves,
                 bucket: metered.measured.bucket,
@@ -791,14 +794,14 @@ impl Engine<'_> {
         });
         astray = astray.or_else(|| self.coverage_deviation(arm, end, "at the end"));
         if let Some(reason) = astray {
-            self.reject(arm, Cause::Pages, reason);
+            self.reject(arm, DiscardCause::Pages, reason);
             return Ok(Attempt::WrongPages(goes_on.then_some(sample)));
         }
         Ok(Attempt::Taken(sample))
     }
 
     /// Reads the metric at both ends of an interval and between; `None` if stopped.
-    fn meter(&mut self) -> Result<Option<Metered>, MetricError> {
+    fn meter(&mut self) -> Result<Option<MeteredInterval>, MetricError> {
         let steps = match self.metric.kind {
             ReadingKind::Gauge => GAUGE_READINGS,
             // The middle reading detects carry-over from the pages before.
@@ -848,7 +851,7 @@ impl Engine<'_> {
             }
         };
         let (from, to) = (read[0].1, read[read.len() - 1].1);
-        Ok(Some(Metered {
+        Ok(Some(MeteredInterval {
             measured: sample(&read)?,
             halves,
             from,
@@ -867,7 +870,7 @@ impl Engine<'_> {
             Arm::Base => self.bad.base += 1,
             Arm::Large => self.bad.large += 1,
         }
-        self.reject(arm, Cause::Reading, error.to_string());
+        self.reject(arm, DiscardCause::Reading, error.to_string());
         let first = self.bad_in_a_row.get_or_insert(error).clone();
         let (count, pairs) = (self.bad.count(), self.pairs_on_intended_pages().count());
         if count > BadReadings::most(pairs) {
@@ -933,8 +936,8 @@ impl Engine<'_> {
         })
     }
 
-    fn reject(&mut self, arm: Arm, cause: Cause, reason: String) {
-        let rejected = Rejected {
+    fn reject(&mut self, arm: Arm, cause: DiscardCause, reason: String) {
+        let rejected = DiscardedInterval {
             arm,
             at_seconds: self.elapsed().as_secs_f64(),
             reason,
@@ -942,34 +945,38 @@ impl Engine<'_> {
         };
         (self.progress)(ExperimentEvent::Rejected(&rejected));
         self.rejected.push(rejected);
-        if cause == Cause::Pages {
+        if cause == DiscardCause::Pages {
             // Change the pages again, whatever their state.
             self.at = None;
         }
     }
 
-    fn judge(&self, design: Design) -> InterimResult {
+    fn judge(&self, design: Design) -> FinalAnalysis {
         let (weighed, interval) = match design {
             Design::RandomPairs => {
-                let logs: Vec<PairLogs> = self.pairs_on_intended_pages().map(|m| m.logs).collect();
+                let logs: Vec<PairLogRatios> =
+                    self.pairs_on_intended_pages().map(|m| m.logs).collect();
                 self.judge_pairs(&logs)
             }
             Design::BeforeAfter => (None, self.judge_before_after()),
         };
-        let mut judged = InterimResult {
+        let mut judged = FinalAnalysis {
             buckets: self.judge_buckets(weighed.as_ref()),
             interval: interval.filter(is_closed),
             weighed,
-            ..InterimResult::default()
+            ..FinalAnalysis::default()
         };
         if let (Some(interval), false) = (&judged.interval, judged.is_refused()) {
             judged.verdict =
-                sustained::verdict(self.verdict(interval), interval, self.holds.as_ref());
+                long_holds::verdict(self.verdict(interval), interval, self.holds.as_ref());
         }
         judged
     }
 
-    fn judge_pairs(&self, logs: &[PairLogs]) -> (Option<Analysis>, Option<LogInterval>) {
+    fn judge_pairs(
+        &self,
+        logs: &[PairLogRatios],
+    ) -> (Option<PairAnalysis>, Option<LogRatioInterval>) {
         let rule = &self.settings.rule;
         let weighed = effective_sample::analyse(rule, logs);
         let interval =
@@ -977,14 +984,14 @@ impl Engine<'_> {
         (weighed, interval)
     }
 
-    fn verdict(&self, interval: &LogInterval) -> Verdict {
+    fn verdict(&self, interval: &LogRatioInterval) -> Verdict {
         stats::judge(interval, self.settings.equal, self.metric.better)
     }
 
     /// For quantiles, takes the widest of the intervals from interpolation and from either end of the
     /// buckets.
-    fn judge_before_after(&self) -> Option<LogInterval> {
-        type Of = fn(&ArmInterval) -> f64;
+    fn judge_before_after(&self) -> Option<LogRatioInterval> {
+        type Of = fn(&ArmMeasurement) -> f64;
         let welch = |base: Of, large: Of| {
             let logs = |arm: usize, of: Of| -> Vec<f64> {
                 let samples = self.taken[arm].iter();
@@ -997,7 +1004,7 @@ impl Engine<'_> {
         if self.metric.kind == ReadingKind::Quantile {
             let low: Of = |p| p.bucket.map_or(p.value, |b| b[0].max(0.0));
             let high: Of = |p| p.bucket.map_or(p.value, |b| b[1]);
-            let end = |i: Option<LogInterval>, end: fn(LogInterval) -> f64, open: f64| {
+            let end = |i: Option<LogRatioInterval>, end: fn(LogRatioInterval) -> f64, open: f64| {
                 i.map(end).filter(|end| !end.is_nan()).unwrap_or(open)
             };
             let least = end(welch(high, low), |i| i.low, f64::NEG_INFINITY);
@@ -1008,7 +1015,7 @@ impl Engine<'_> {
         Some(interval)
     }
 
-    fn judge_buckets(&self, weighed: Option<&Analysis>) -> Option<Buckets> {
+    fn judge_buckets(&self, weighed: Option<&PairAnalysis>) -> Option<BucketedQuantile> {
         if self.metric.kind != ReadingKind::Quantile {
             return None;
         }
@@ -1017,7 +1024,7 @@ impl Engine<'_> {
             &self.buckets_of(Arm::Base),
             &self.buckets_of(Arm::Large),
         );
-        Some(Buckets {
+        Some(BucketedQuantile {
             shared: shared.map(|edges| edges.map(closed)),
             interpolated: weighed.map(|w| w.interval.center.exp()),
             instead: self.metric.instead_of_quantile.clone(),
@@ -1025,15 +1032,15 @@ impl Engine<'_> {
     }
 
     /// Returns the effect over all pairs as assigned, if requested.
-    fn as_assigned(&self, design: Design, judged: &InterimResult) -> Option<AsAssigned> {
+    fn as_assigned(&self, design: Design, judged: &FinalAnalysis) -> Option<IntentionToTreat> {
         if !self.settings.intention_to_treat || design != Design::RandomPairs {
             return None;
         }
-        let logs: Vec<PairLogs> = self.made.iter().map(|m| m.logs).collect();
+        let logs: Vec<PairLogRatios> = self.made.iter().map(|m| m.logs).collect();
         let (_, interval) = self.judge_pairs(&logs);
         let interval = interval.filter(is_closed);
         let says = interval.filter(|_| !judged.is_refused());
-        Some(AsAssigned {
+        Some(IntentionToTreat {
             pairs: (self.made.iter())
                 .map(|m| AssignedPair {
                     pair: m.pair,
@@ -1049,10 +1056,10 @@ impl Engine<'_> {
     /// Brings the memory to its final state, even after Ctrl-C.
     fn apply_final_arm(
         &mut self,
-        prepared: &Prepared,
+        prepared: &SelectedMemory,
         verdict: Verdict,
     ) -> Result<Option<Arm>, SubjectError> {
-        let keep = self.settings.keep == Keep::IfFaster && verdict == Verdict::Faster;
+        let keep = self.settings.keep == FinalPages::IfFaster && verdict == Verdict::Faster;
         let one_way = prepared.one_way.is_some() && self.touched;
         let to = match keep || one_way {
             true => Arm::Large,
@@ -1083,9 +1090,9 @@ impl Engine<'_> {
     }
 
     /// Describes the state of the memory after [`Engine::leave`], by its page tables.
-    fn left_in_words(&self, prepared: &Prepared, left_on: Option<Arm>) -> String {
+    fn left_in_words(&self, prepared: &SelectedMemory, left_on: Option<Arm>) -> String {
         let (before, after) = (&self.page_sizes.before, &self.page_sizes.after);
-        let Some(left) = left_on.and_then(|_| FinalMemory::compare(before, after)) else {
+        let Some(left) = left_on.and_then(|_| BeforeAfterMemory::compare(before, after)) else {
             return "its processes have ended".to_owned();
         };
         if left.as_found {
@@ -1105,17 +1112,17 @@ impl Engine<'_> {
 
     fn result(
         &self,
-        prepared: &Prepared,
+        prepared: &SelectedMemory,
         design: Design,
         ending: ExperimentEnd,
-        judged: InterimResult,
+        judged: FinalAnalysis,
         left_on: Option<Arm>,
-        circumstances: &Circumstances,
-    ) -> ResultFile {
+        circumstances: &Provenance,
+    ) -> ProveResult {
         let rule = &self.settings.rule;
-        ResultFile {
-            schema: rows::SCHEMA,
-            experiment: ExperimentResult {
+        ProveResult {
+            schema: result_format::SCHEMA,
+            experiment: ProveExperimentInfo {
                 name: self.name.clone(),
                 unit: self.metric.unit.clone(),
                 better: self.metric.better,
@@ -1147,7 +1154,7 @@ impl Engine<'_> {
             holds: self.holds.clone(),
             intention_to_treat: self.as_assigned(design, &judged),
             left: left_on.and_then(|_| {
-                FinalMemory::compare(&self.page_sizes.before, &self.page_sizes.after)
+                BeforeAfterMemory::compare(&self.page_sizes.before, &self.page_sizes.after)
             }),
             bad_readings: self.bad,
             caveats: self.caveats(prepared, design, ending, &judged),
@@ -1172,7 +1179,7 @@ impl Engine<'_> {
         }
     }
 
-    fn equivalence(&self, interval: &LogInterval) -> Equivalence {
+    fn equivalence(&self, interval: &LogRatioInterval) -> Equivalence {
         let equal = self.settings.equal;
         Equivalence {
             margin: equal.exp() - 1.0,
@@ -1189,7 +1196,11 @@ impl Engine<'_> {
         let also = |arm| {
             let all = self.secondary_quantities(arm).into_iter();
             all.filter_map(move |(quantity, value)| {
-                Some(row(arm, quantity.counted(), rows::Sample::alone([value?])))
+                Some(row(
+                    arm,
+                    quantity.counted(),
+                    result_format::Sample::alone([value?]),
+                ))
             })
         };
         Arm::ALL
@@ -1203,9 +1214,9 @@ impl Engine<'_> {
         Quantity {
             better: self.metric.better,
             kind: match self.metric.kind {
-                ReadingKind::Quantile => rows::QuantityKind::InBuckets,
+                ReadingKind::Quantile => result_format::QuantityKind::InBuckets,
                 ReadingKind::Counter | ReadingKind::Gauge | ReadingKind::Ratio => {
-                    rows::QuantityKind::Speed
+                    result_format::QuantityKind::Speed
                 }
             },
             ..Quantity::rate(&self.name, &self.metric.unit).main()
@@ -1213,9 +1224,9 @@ impl Engine<'_> {
     }
 
     /// Returns the samples of an arm; the numbers of pairs are the rounds.
-    fn samples(&self, arm: Arm, design: Design) -> Vec<rows::Sample> {
+    fn samples(&self, arm: Arm, design: Design) -> Vec<result_format::Sample> {
         let closed = |edge: f64| edge.is_finite().then_some(edge);
-        let sample = |(pair, sample): (usize, &PairSample)| rows::Sample {
+        let sample = |(pair, sample): (usize, &ArmSample)| result_format::Sample {
             round: (design == Design::RandomPairs).then_some(pair),
             value: sample.part.value,
             at_seconds: Some(sample.at.as_secs_f64()),
@@ -1260,10 +1271,10 @@ impl Engine<'_> {
 
     fn caveats(
         &self,
-        prepared: &Prepared,
+        prepared: &SelectedMemory,
         design: Design,
         ending: ExperimentEnd,
-        judged: &InterimResult,
+        judged: &FinalAnalysis,
     ) -> Vec<String> {
         let mut caveats = Vec::new();
         match design {
@@ -1341,7 +1352,10 @@ impl Engine<'_> {
 
     fn rejection_caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
-        let pages = self.rejected.iter().filter(|r| r.cause == Cause::Pages);
+        let pages = self
+            .rejected
+            .iter()
+            .filter(|r| r.cause == DiscardCause::Pages);
         let pages = pages.count();
         if pages > 0 {
             caveats.push(format!(
@@ -1392,7 +1406,7 @@ impl Engine<'_> {
         })
     }
 
-    fn pair_caveats(&self, weighed: &Analysis) -> Vec<String> {
+    fn pair_caveats(&self, weighed: &PairAnalysis) -> Vec<String> {
         let mut caveats = Vec::new();
         if weighed.stretched > 1.0 {
             caveats.push(format!(
@@ -1424,11 +1438,11 @@ fn no_difference(base: f64, large: f64) -> ProveError {
 }
 
 /// True if the interval is bounded by a bucket; an unbounded one allows no statement.
-fn is_closed(interval: &LogInterval) -> bool {
+fn is_closed(interval: &LogRatioInterval) -> bool {
     interval.center.is_finite() && interval.high.is_finite()
 }
 
-fn hold_caveat(holds: &Holds, verdict: Verdict) -> Option<String> {
+fn hold_caveat(holds: &HoldResult, verdict: Verdict) -> Option<String> {
     let late = holds.late_ratio()?;
     let consequence = match verdict {
         Verdict::Faster | Verdict::Slower => {
@@ -1444,7 +1458,7 @@ fn hold_caveat(holds: &Holds, verdict: Verdict) -> Option<String> {
     ))
 }
 
-fn bucket_caveat(buckets: &Buckets) -> String {
+fn bucket_caveat(buckets: &BucketedQuantile) -> String {
     let instead = match &buckets.instead {
         Some(metric) => format!("the mean of the same observations (--metric '{metric}')"),
         None => "a mean".to_owned(),

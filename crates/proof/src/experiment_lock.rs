@@ -11,14 +11,14 @@
 //! both continue. Experiments in other containers mark another `/proc` and are invisible.
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Mark, Pid};
+use hugeleaf_sys::{Pid, SharedFlock};
 use hugeleaf_units::Failure;
 
 use crate::subject::SubjectError;
 
 #[derive(Debug, Default)]
-pub struct Claim {
-    marks: Vec<(Pid, Mark)>,
+pub struct ExperimentLock {
+    marks: Vec<(Pid, SharedFlock)>,
 }
 
 /// A line of `/proc/locks` about a lock on a whole file (flock).
@@ -63,8 +63,8 @@ pub fn claim(
     pids: &[Pid],
     me: (Pid, u32),
     notes: &mut Vec<String>,
-) -> Result<Claim, SubjectError> {
-    let mut claim = Claim::default();
+) -> Result<ExperimentLock, SubjectError> {
+    let mut claim = ExperimentLock::default();
     for pid in pids {
         // A process that cannot be marked cannot be inspected either; the reader reports that.
         if let Ok(mark) = hugeleaf_sys::mark(&root.path(format!("proc/{pid}/smaps"))) {

@@ -13,14 +13,14 @@
 //! errors and documents are made.
 //!
 //! `rows` is the one format of a result: arms, rows (arm, place, quantity, samples), charts. It is checked when it is
-//! read. An experiment of [`mod@bench`] adds samples to rows as it takes them (`Measuring`, which the lab uses too).
+//! read. An experiment of [`mod@bench`] adds samples to rows as it takes them (`BenchRun`, which the lab uses too).
 //! [`compare`] knows no experiment by name; `compare::over` alone decides if two rows are comparable, and their ratio.
 //! `past_gains` says what arms have gained on this host, from results.
 //!
 //! This crate must not draw or print (that is `hugeleaf-report`). It promotes and demotes only through a
 //! [`Subject`], which is responsible for restoring the memory.
 //!
-//! Main types: [`run`], [`ExperimentSettings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`].
+//! Main types: [`run`], [`ExperimentSettings`], [`Subject`], [`Metric`], [`ProveResult`], [`stats`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
@@ -28,27 +28,29 @@ pub mod arm_order;
 pub mod bench;
 pub mod compare;
 pub mod effective_sample;
-pub mod embedded;
 pub mod experiment;
 pub mod experiment_lock;
 pub mod live_process;
+pub mod long_holds;
+mod median_interval;
 pub mod metric;
 pub mod past_gains;
-pub mod predict;
-pub mod result;
-pub mod rows;
-mod spread;
+pub mod prediction_inputs;
+pub mod prove_result;
+pub mod result_format;
 pub mod stats;
 pub mod stopping_rule;
 pub mod subject;
-pub mod sustained;
+pub mod try_experiment;
 
-pub use experiment::{Circumstances, ExperimentEvent, ExperimentSettings, Keep, ProveError, run};
+pub use experiment::{
+    ExperimentEvent, ExperimentSettings, FinalPages, ProveError, Provenance, run,
+};
 pub use live_process::{LiveSubject, circumstances};
+pub use long_holds::HoldResult;
+pub use median_interval::MedianInterval;
 pub use metric::{Metric, MetricError, MetricSpec};
-pub use result::{Design, ExperimentEnd, ResultFile, WriteError, write_whole};
-pub use spread::Spread;
+pub use prove_result::{Design, ExperimentEnd, ProveResult, WriteError, write_whole};
 pub use stats::Verdict;
 pub use stopping_rule::StoppingRule;
-pub use subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
-pub use sustained::Holds;
+pub use subject::{Arm, SelectedMemory, SideMetrics, Subject, SubjectError};

@@ -6,11 +6,11 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_host::process::stat::{parse_stat, parse_status};
+use hugeleaf_host::process::proc_parsers::{parse_stat, parse_status};
 use hugeleaf_host::system::counters::read_vmstat;
 use hugeleaf_host::totals::process_memory;
 use hugeleaf_host::{Host, PageUsage, Process, ProcessError, ReadDetail, Root, read_process};
-use hugeleaf_mover::blocks::{self, Block, MappingKind, ObjectId, Rules};
+use hugeleaf_mover::block_plan::{self, Block, MappingKind, ObjectId, SelectionRules};
 use hugeleaf_mover::{
     DemoteOptions, HeldBeforeSplit, NoSplit, Pace, Percent, PreconditionError, ProcessIdentity,
     ProcessRanges, Progress, PromoteOptions, Stalls, can_split_shared, demote, promote,
@@ -19,10 +19,10 @@ use hugeleaf_perf::processor::{Processor, is_virtual};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Failure};
 
-use crate::experiment::{Circumstances, LEAST_SEPARATION};
-use crate::experiment_lock::{self, Claim};
-use crate::result::{HostFingerprint, Knob};
-use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
+use crate::experiment::{LEAST_SEPARATION, Provenance};
+use crate::experiment_lock::{self, ExperimentLock};
+use crate::prove_result::{HostFingerprint, Knob};
+use crate::subject::{Arm, SelectedMemory, SideMetrics, Subject, SubjectError};
 
 pub struct LiveSubject<'a> {
     kernel: &'a Kernel,
@@ -40,7 +40,7 @@ pub struct LiveSubject<'a> {
     /// True if memory that several processes map is promoted and demoted too.
     splits_shared: bool,
     /// Excludes other experiments on the same memory.
-    claim: Claim,
+    claim: ExperimentLock,
     /// Resident memory of all processes at the last scan.
     resident: Option<Bytes>,
 }
@@ -70,7 +70,7 @@ impl<'a> LiveSubject<'a> {
             held: HeldBeforeSplit::default(),
             stalls: Stalls::default(),
             splits_shared: false,
-            claim: Claim::default(),
+            claim: ExperimentLock::default(),
             resident: None,
         }
     }
@@ -129,7 +129,7 @@ impl<'a> LiveSubject<'a> {
 
 /// The blocks of some processes, sorted by whether the change is reversible.
 #[derive(Default)]
-struct Blocks {
+struct BlocksByReversibility {
     /// Reason why memory mapped by several processes cannot be split on this host; `None` if it can.
     no_split: Option<NoSplit>,
     reversible: Vec<ProcessRanges>,
@@ -145,20 +145,20 @@ struct Blocks {
     counted: HashSet<(ObjectId, u64)>,
 }
 
-impl Blocks {
-    fn new(split: Result<(), NoSplit>) -> Blocks {
-        Blocks {
+impl BlocksByReversibility {
+    fn new(split: Result<(), NoSplit>) -> BlocksByReversibility {
+        BlocksByReversibility {
             no_split: split.err(),
-            ..Blocks::default()
+            ..BlocksByReversibility::default()
         }
     }
 
     fn of(
         processes: &[Process],
-        plans: &[blocks::BlockPlan],
+        plans: &[block_plan::BlockPlan],
         split: Result<(), NoSplit>,
-    ) -> Blocks {
-        let mut blocks = Blocks::new(split);
+    ) -> BlocksByReversibility {
+        let mut blocks = BlocksByReversibility::new(split);
         for (process, plan) in processes.iter().zip(plans) {
             for block in &plan.blocks {
                 blocks.add(ProcessIdentity::from(process), block);
@@ -219,7 +219,7 @@ impl Subject for LiveSubject<'_> {
         self.process_name.clone()
     }
 
-    fn prepare(&mut self) -> Result<Prepared, SubjectError> {
+    fn prepare(&mut self) -> Result<SelectedMemory, SubjectError> {
         let Some(huge) = self.host.pmd_page.get() else {
             return Err(PreconditionError::NoThp.into());
         };
@@ -229,7 +229,7 @@ impl Subject for LiveSubject<'_> {
         self.claim = experiment_lock::claim(self.root, &pids, me, &mut notes)?;
         let processes = self.read(&pids, ReadDetail::Pages)?;
         self.process_name = common_name(&processes);
-        let rules = Rules {
+        let rules = SelectionRules {
             host: self.host,
             huge,
             base: self.kernel.base_page(),
@@ -240,11 +240,11 @@ impl Subject for LiveSubject<'_> {
         let all: Vec<&Process> = processes.iter().collect();
         let alive: Vec<Pid> = processes.iter().map(|p| p.pid).collect();
         let split = can_split_shared(self.kernel, self.root, &alive);
-        let up = Blocks::of(&processes, &blocks::plan(&all, &rules), split);
+        let up = BlocksByReversibility::of(&processes, &block_plan::plan(&all, &rules), split);
         let splits: Vec<_> = (processes.iter().enumerate())
-            .map(|(index, process)| blocks::plan_split(index, process, &rules))
+            .map(|(index, process)| block_plan::plan_split(index, process, &rules))
             .collect();
-        let down = Blocks::of(&processes, &splits, split);
+        let down = BlocksByReversibility::of(&processes, &splits, split);
         let mut prepared = self.choose(up, down)?;
         let held = PageUsage::total(&self.table()?);
         check_share(&self.name, &prepared, held)?;
@@ -370,10 +370,14 @@ impl LiveSubject<'_> {
 
     /// Chooses the memory of the experiment: the larger of the promotable and the demotable part. Of this
     /// only reversible blocks, unless most are irreversible.
-    fn choose(&mut self, up: Blocks, down: Blocks) -> Result<Prepared, SubjectError> {
+    fn choose(
+        &mut self,
+        up: BlocksByReversibility,
+        down: BlocksByReversibility,
+    ) -> Result<SelectedMemory, SubjectError> {
         let mut notes = Vec::new();
         let prepared = |began, bytes, one_way, notes| {
-            Ok(Prepared {
+            Ok(SelectedMemory {
                 began,
                 bytes,
                 one_way,
@@ -439,7 +443,7 @@ fn common_name(processes: &[Process]) -> Option<String> {
 }
 
 /// Refuses an experiment whose memory is too small a part for the arms to differ.
-fn check_share(target: &str, prepared: &Prepared, held: Bytes) -> Result<(), SubjectError> {
+fn check_share(target: &str, prepared: &SelectedMemory, held: Bytes) -> Result<(), SubjectError> {
     let bytes = prepared.bytes;
     if bytes.share_of(held).unwrap_or(1.0) >= LEAST_SEPARATION {
         return Ok(());
@@ -465,7 +469,7 @@ fn joined(mut a: Vec<ProcessRanges>, b: Vec<ProcessRanges>) -> Vec<ProcessRanges
 
 /// Returns the machine and the knobs in force for a result. `command` is the command as typed, stored
 /// without passwords.
-pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstances {
+pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Provenance {
     let cpuinfo = root.read("proc/cpuinfo");
     let cpuinfo = cpuinfo.known().map_or("", String::as_str);
     let mut knobs = Vec::new();
@@ -490,7 +494,7 @@ pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstan
     let proactive = host.limits.compaction_proactiveness.get();
     let proactive = proactive.map(|v| v.to_string());
     knob("vm.compaction_proactiveness", proactive);
-    Circumstances {
+    Provenance {
         host: HostFingerprint {
             kernel: host.kernel.known().cloned(),
             arch: host.arch.known().cloned(),
@@ -518,7 +522,7 @@ mod tests {
     /// A PostgreSQL whose buffers are on huge pages and cannot be split has a little other memory.
     #[test]
     fn a_little_of_much_is_refused_before_it_moves() {
-        let prepared = Prepared {
+        let prepared = SelectedMemory {
             began: Arm::Base,
             bytes: Bytes::from_mib(4),
             one_way: None,
@@ -543,7 +547,7 @@ mod tests {
         Block {
             pid: Pid(1),
             range: Range::new(0x20_0000, 0x40_0000).unwrap(),
-            role: hugeleaf_host::Role::Anon,
+            role: hugeleaf_host::MappingRole::Anon,
             kind,
             object: (0, 0, 0, false),
             offset: 0,
@@ -559,7 +563,7 @@ mod tests {
     #[test]
     fn what_goes_back_depends_on_who_shares_it() {
         let goes_back = |b: Block, split| {
-            let mut blocks = Blocks::new(split);
+            let mut blocks = BlocksByReversibility::new(split);
             blocks.add(who(1), &b);
             (
                 blocks.reversible.len(),
@@ -614,7 +618,7 @@ mod tests {
 
     #[test]
     fn what_several_processes_share_counts_once() {
-        let mut blocks = Blocks::new(Ok(()));
+        let mut blocks = BlocksByReversibility::new(Ok(()));
         for pid in 1..4 {
             blocks.add(who(pid), &block(MappingKind::Shared, false, false, false));
         }
@@ -624,7 +628,7 @@ mod tests {
 
     #[test]
     fn why_memory_stays_names_what_refused() {
-        let mut blocks = Blocks::new(Err(NoSplit::Refused));
+        let mut blocks = BlocksByReversibility::new(Err(NoSplit::Refused));
         blocks.add(who(1), &block(MappingKind::Shared, false, false, false));
         let why = blocks.why_irreversible();
         assert!(why.contains("refused even to root"), "{why}");

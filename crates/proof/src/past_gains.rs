@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::compare::over;
-use crate::result::HostFingerprint;
-use crate::rows::{Pairing, Results, fields};
+use crate::prove_result::HostFingerprint;
+use crate::result_format::{Pairing, Results, fields};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Worth {
+pub struct MeasuredGain {
     pub workload: String,
     /// The gain over the first arm; above 1 is better.
     pub ratio: f64,
@@ -19,10 +19,10 @@ pub struct Worth {
 }
 
 /// Benefits by arm: `thp:2M`, `hugetlb:2M`.
-pub type Worths = BTreeMap<String, Vec<Worth>>;
+pub type GainsByArm = BTreeMap<String, Vec<MeasuredGain>>;
 
 /// Adds a result, if it is from the same kind of host and compares its arms with base pages.
-pub fn add(worths: &mut Worths, results: &Results, host: &HostFingerprint) {
+pub fn add(worths: &mut GainsByArm, results: &Results, host: &HostFingerprint) {
     const BASE: &str = "base";
     let same = ["kernel", "processor", "memory_bytes"];
     let here = fields(host);
@@ -58,19 +58,22 @@ pub fn add(worths: &mut Worths, results: &Results, host: &HostFingerprint) {
             .map(|place| place.value.to_json().to_string().replace('"', ""))
             .collect();
         let workload = std::iter::once(results.experiment.name.clone()).chain(places);
-        worths.entry(row.arm.clone()).or_default().push(Worth {
-            workload: workload.collect::<Vec<_>>().join(" "),
-            ratio: gain(ratio),
-            low: ends.map(|ends| ends.0),
-            high: ends.map(|ends| ends.1),
-        });
+        worths
+            .entry(row.arm.clone())
+            .or_default()
+            .push(MeasuredGain {
+                workload: workload.collect::<Vec<_>>().join(" "),
+                ratio: gain(ratio),
+                low: ends.map(|ends| ends.0),
+                high: ends.map(|ends| ends.1),
+            });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{ArmInfo, Quantity, Sample};
+    use crate::result_format::{ArmInfo, Quantity, Sample};
 
     fn host(kernel: &str) -> HostFingerprint {
         HostFingerprint {
@@ -105,7 +108,7 @@ mod tests {
 
     #[test]
     fn better_is_above_one_whichever_way_it_is() {
-        let mut worths = Worths::new();
+        let mut worths = GainsByArm::new();
         add(
             &mut worths,
             &result(&Quantity::rate("r", "1/s").main(), 100.0, 120.0),
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn another_host_and_other_arms_say_nothing_of_this_one() {
-        let mut worths = Worths::new();
+        let mut worths = GainsByArm::new();
         let quantity = Quantity::rate("r", "1/s").main();
         add(&mut worths, &result(&quantity, 1.0, 2.0), &host("7.3"));
         let mut renamed = result(&quantity, 1.0, 2.0);

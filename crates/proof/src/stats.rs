@@ -92,14 +92,14 @@ impl StatisticalTest {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LogInterval {
+pub struct LogRatioInterval {
     pub center: f64,
     pub low: f64,
     pub high: f64,
     pub method: StatisticalTest,
 }
 
-impl LogInterval {
+impl LogRatioInterval {
     /// Returns half the width: ln 1.03 is "within ±3 %".
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
@@ -133,7 +133,7 @@ pub fn t_quantile(confidence: f64, degrees: f64) -> f64 {
 /// Returns the signed-rank interval for the centre of symmetry of `x`: its ends are order statistics of the means of all
 /// pairs of values (Walsh averages), the estimate is their median. `None` if `x` is too short for this confidence (fewer
 /// than 6 values for 0.95).
-pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
+pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogRatioInterval> {
     let rank = signed_rank_critical(x.len(), 1.0 - confidence)?;
     let all = x.len() * (x.len() + 1) / 2;
     let [below, above, low, high] = if x.len() > MADE_UP_TO {
@@ -148,7 +148,7 @@ pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
         // Selected, not sorted: a thousand pairs have half a million means.
         quantile_ranks(all, rank).map(|n| *walsh.select_nth_unstable_by(n, f64::total_cmp).1)
     };
-    Some(LogInterval {
+    Some(LogRatioInterval {
         center: f64::midpoint(below, above),
         low,
         high,
@@ -230,7 +230,7 @@ fn both_tails(shares: &[f64], alpha: f64) -> Option<usize> {
 /// differences between the runs, the estimate is their median. Exact for independent values; a drift between the two runs
 /// goes undetected. `None` with too few values for this confidence (fewer than 4 each for 0.95), or with a value that is not
 /// finite.
-pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogInterval> {
+pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogRatioInterval> {
     let sorted = |x: &[f64]| {
         let mut x = x.to_vec();
         x.sort_by(f64::total_cmp);
@@ -243,7 +243,7 @@ pub fn rank_sum_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<LogInt
     let (a, b) = (sorted(a), sorted(b));
     let picks = quantile_ranks(a.len() * b.len(), rank);
     let [below, above, low, high] = picks.map(|n| nth_difference(&a, &b, n));
-    Some(LogInterval {
+    Some(LogRatioInterval {
         center: f64::midpoint(below, above),
         low,
         high,
@@ -335,7 +335,7 @@ fn rank_sum_shares(m: usize, n: usize) -> Vec<f64> {
 /// Returns Welch's interval for the difference of the means of logs, `large - base`, of two runs with one sample per
 /// interval. Consecutive samples are correlated, so each run's variance is widened by (1 + r) / (1 - r), r being its lag-1
 /// autocorrelation if positive. A drift between the two runs goes undetected. `None` if a run has fewer than three samples.
-pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<LogInterval> {
+pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<LogRatioInterval> {
     if base.len() < 3 || large.len() < 3 {
         return None;
     }
@@ -354,7 +354,7 @@ pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<Lo
     };
     let center = mean(large) - mean(base);
     let half = t_quantile(confidence, degrees.max(1.0)) * sum.sqrt();
-    Some(LogInterval {
+    Some(LogRatioInterval {
         center,
         low: center - half,
         high: center + half,
@@ -377,7 +377,7 @@ pub struct Effect {
 }
 
 impl Effect {
-    pub fn from_interval(interval: &LogInterval, confidence: f64) -> Effect {
+    pub fn from_interval(interval: &LogRatioInterval, confidence: f64) -> Effect {
         Effect {
             ratio: interval.center.exp(),
             low: interval.low.exp(),
@@ -448,13 +448,18 @@ fn times(ratio: f64) -> String {
 /// not above 1 + margin", each at half of `1 - confidence` (2.5 % at 95 %). Both hold exactly if the whole interval is
 /// within the margin; with the customary interval of 90 % each would be at 5 %. A significant difference within the margin
 /// is `same`.
-pub fn judge(interval: &LogInterval, equal: f64, better: Better) -> Verdict {
+pub fn judge(interval: &LogRatioInterval, equal: f64, better: Better) -> Verdict {
     judge_beyond(interval, equal, 0.0, better)
 }
 
 /// Judges likewise, but a difference must be certain beyond ±`beyond`: for samples that were not taken side by side, and may
 /// differ by time as well (a region of practical equivalence, Kruschke 2018).
-pub fn judge_beyond(interval: &LogInterval, equal: f64, beyond: f64, better: Better) -> Verdict {
+pub fn judge_beyond(
+    interval: &LogRatioInterval,
+    equal: f64,
+    beyond: f64,
+    better: Better,
+) -> Verdict {
     let (up, down) = match better {
         Better::Higher => (Verdict::Faster, Verdict::Slower),
         Better::Lower | Better::Neither => (Verdict::Slower, Verdict::Faster),
@@ -674,7 +679,7 @@ mod tests {
     fn verdicts() {
         let judge = |low: f64, high: f64, better| {
             let method = StatisticalTest::SignedRank;
-            let i = LogInterval {
+            let i = LogRatioInterval {
                 center: f64::midpoint(low, high),
                 low,
                 high,

@@ -12,7 +12,7 @@
 //! The lab's simulator measures how well this works.
 
 use crate::arm_order::BLOCK;
-use crate::stats::{self, LogInterval};
+use crate::stats::{self, LogRatioInterval};
 
 /// The share of the error (1 - confidence) left for the interval after interim analyses.
 const ALPHA_LEFT: f64 = 0.5;
@@ -42,7 +42,7 @@ impl Default for StoppingRule {
 
 impl StoppingRule {
     /// True if this number of pairs, with this interval, is enough.
-    pub fn enough(&self, pairs: usize, interval: Option<&LogInterval>) -> bool {
+    pub fn enough(&self, pairs: usize, interval: Option<&LogRatioInterval>) -> bool {
         if let Some(fixed) = self.fixed_pairs {
             return pairs >= fixed;
         }
@@ -57,7 +57,7 @@ impl StoppingRule {
     }
 
     /// Returns the interval of these log ratios; `None` if there are too few.
-    pub fn interval(&self, logs: &[f64]) -> Option<LogInterval> {
+    pub fn interval(&self, logs: &[f64]) -> Option<LogRatioInterval> {
         let confidence = match self.fixed_pairs {
             Some(_) => self.confidence,
             None => 1.0 - ALPHA_LEFT * (1.0 - self.confidence),

@@ -36,7 +36,7 @@ impl Arm {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prepared {
+pub struct SelectedMemory {
     pub began: Arm,
     pub bytes: Bytes,
     /// Reason why the memory cannot be demoted; `None` if it can.
@@ -96,7 +96,7 @@ pub trait Subject {
     }
 
     /// Inspects the memory without any change.
-    fn prepare(&mut self) -> Result<Prepared, SubjectError>;
+    fn prepare(&mut self) -> Result<SelectedMemory, SubjectError>;
 
     /// Promotes or demotes the memory to the arm's pages. May end early once `stop` is set. The caller
     /// checks the outcome by [`Subject::coverage`].

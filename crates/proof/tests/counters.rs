@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use hugeleaf_perf::{
-    CountedWork, CounterGroup, CounterKind, GroupCount, counts_misses, own_thread,
+    CounterGroup, CounterKind, CounterScope, GroupCount, counts_misses, own_thread,
 };
-use hugeleaf_proof::metric::{Metric, MetricError, Reading, Translations, cpi, walk_cycles};
+use hugeleaf_proof::metric::{Metric, MetricError, Reading, TranslationCounters, cpi, walk_cycles};
 use hugeleaf_sys::{Kernel, own_pid};
 
 fn not_run(test: &str, why: &str) {
@@ -33,7 +33,7 @@ const CPI: [CounterKind; 2] = [CounterKind::Cycles, CounterKind::Instructions];
 
 /// Opens groups of this thread that all need registers at once.
 fn crowd(groups: usize) -> Vec<CounterGroup> {
-    let own = CountedWork::Thread(own_thread());
+    let own = CounterScope::Thread(own_thread());
     let crowd = (0..groups).map(|_| CounterGroup::open(own, &CPI).unwrap());
     let crowd: Vec<CounterGroup> = crowd.collect();
     crowd.iter().for_each(|group| group.enable().unwrap());
@@ -99,7 +99,7 @@ fn cpi_holds_where_groups_take_turns() {
 #[test]
 fn misses_are_counted_or_it_is_said_why_not() {
     let test = "misses_are_counted_or_it_is_said_why_not";
-    let mut counted = match Translations::open(&[own_pid()]) {
+    let mut counted = match TranslationCounters::open(&[own_pid()]) {
         Ok(counted) => counted,
         Err(e) => return not_run(test, &e.to_string()),
     };

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use hugeleaf_host::PageUsage;
 use hugeleaf_proof::metric::{Metric, MetricError, Reading, ReadingKind};
-use hugeleaf_proof::result::Cause;
-use hugeleaf_proof::rows::Results;
-use hugeleaf_proof::stats::{Better, LogInterval, StatisticalTest};
+use hugeleaf_proof::prove_result::DiscardCause;
+use hugeleaf_proof::result_format::Results;
+use hugeleaf_proof::stats::{Better, LogRatioInterval, StatisticalTest};
 use hugeleaf_proof::{
-    Arm, Circumstances, Design, ExperimentEnd, ExperimentEvent, ExperimentSettings, Keep, Prepared,
-    ProveError, ResultFile, SideMetrics, Subject, SubjectError, Verdict, run,
+    Arm, Design, ExperimentEnd, ExperimentEvent, ExperimentSettings, FinalPages, ProveError,
+    ProveResult, Provenance, SelectedMemory, SideMetrics, Subject, SubjectError, Verdict, run,
 };
-use hugeleaf_sys::{Deadline, Errno, Gate, GateReply, Kernel, Pid, ProcessCall};
+use hugeleaf_sys::{Deadline, Errno, GateReply, Kernel, Pid, ProcessCall, SyscallGate};
 use hugeleaf_units::{Bytes, PageKind};
 
 /// A clock that only sleeping advances.
 #[derive(Debug, Default)]
 struct Clock(Mutex<Duration>);
 
-impl Gate for Clock {
+impl SyscallGate for Clock {
     fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         let ProcessCall::Sleep(time) = call else {
             return Ok(None);
@@ -87,8 +87,8 @@ impl Subject for Fake {
     fn name(&self) -> String {
         "fake".into()
     }
-    fn prepare(&mut self) -> Result<Prepared, SubjectError> {
-        Ok(Prepared {
+    fn prepare(&mut self) -> Result<SelectedMemory, SubjectError> {
+        Ok(SelectedMemory {
             began: self.began,
             bytes: Bytes(1 << 30),
             one_way: self.one_way.then(|| "it is locked".to_owned()),
@@ -286,7 +286,7 @@ fn settings() -> ExperimentSettings {
 }
 
 struct Outcome {
-    result: Result<ResultFile, ProveError>,
+    result: Result<ProveResult, ProveError>,
     left: Arm,
     moves: Vec<Arm>,
 }
@@ -309,7 +309,7 @@ fn experiment(
         &mut rate.metric(),
         &clock,
         settings,
-        &Circumstances::default(),
+        &Provenance::default(),
         &mut |event| {
             if let ExperimentEvent::Paired { pairs, .. } = event {
                 assert_eq!(pairs, pairs_told + 1);
@@ -423,7 +423,7 @@ fn a_result_without_holds_says_so() {
 #[test]
 fn holds_alone_are_compared_with_earlier_pairs() {
     let against = ExperimentSettings {
-        against: Some(LogInterval {
+        against: Some(LogRatioInterval {
             center: 0.0,
             low: -0.02,
             high: 0.02,
@@ -547,7 +547,7 @@ fn a_gauge_is_averaged_over_the_interval() {
 #[test]
 fn what_helped_is_kept_only_where_asked() {
     let keep = ExperimentSettings {
-        keep: Keep::IfFaster,
+        keep: FinalPages::IfFaster,
         ..settings()
     };
     let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &keep, unspoilt);
@@ -732,7 +732,7 @@ fn one_bad_reading_costs_a_pair_not_the_experiment() {
         assert_eq!(result.pairs.len(), 16);
         assert_eq!(result.bad_readings.count(), 1, "{at} {bad:?}");
         let readings: Vec<_> = (result.rejected.iter())
-            .filter(|r| r.cause == Cause::Reading)
+            .filter(|r| r.cause == DiscardCause::Reading)
             .collect();
         assert_eq!(readings.len(), 1);
         assert!(
@@ -759,7 +759,7 @@ fn a_panic_puts_memory_back_and_goes_on() {
                 &mut metric,
                 &clock,
                 &settings(),
-                &Circumstances::default(),
+                &Provenance::default(),
                 &mut |event| {
                     events += 1;
                     let on_large = *arm.lock().unwrap() == Arm::Large;

@@ -387,7 +387,7 @@ fn a_server_that_was_stopped_is_left_at_once() {
     if let Some(server) = started(test, PostgresServer::start(&ServerSettings::default())) {
         let spec = format!("postgres:{}", server.dsn());
         let mut m = eventually(|| metric(&spec));
-        let tree = hugeleaf_testkit::facts::tree(server.pid().unwrap());
+        let tree = hugeleaf_testkit::process_facts::tree(server.pid().unwrap());
         let _halted: Vec<Halted> = tree.into_iter().map(Halted::new).collect();
         stopped(|stop| m.read(stop).map(drop), || {});
         let spec: MetricSpec = spec.parse().unwrap();

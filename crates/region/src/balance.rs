@@ -51,22 +51,6 @@
 /// assert_eq!(Benefit::default().more, None);
 /// ```
 pub use hugeleaf_balance::Benefit;
-/// Sorts and hash joins that have ended, for [`Spills::ran`].
-///
-/// ```
-/// use hugeleaf::Bytes;
-/// use hugeleaf::balance::CompletedOperation;
-///
-/// // A hash join that fitted, and one that wrote its last 3M to disk.
-/// let fitted = CompletedOperation {
-///     needed: Bytes::from_mib(8),
-///     granted: Bytes::from_mib(8),
-///     spilled: Bytes::ZERO,
-/// };
-/// let spilled = CompletedOperation { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
-/// # assert_eq!(spilled.needed - spilled.granted, spilled.spilled);
-/// ```
-pub use hugeleaf_balance::CompletedOperation;
 /// Components as [`decide`] sees them.
 ///
 /// ```
@@ -105,29 +89,26 @@ pub use hugeleaf_balance::Component;
 /// # assert_eq!(ComponentState::default().to_string(), "ready");
 /// ```
 pub use hugeleaf_balance::ComponentState;
-/// Benefit of memory to a server that has only counters.
+/// Parts of a curve of hits over size.
 ///
 /// ```
 /// use std::time::Duration;
 ///
-/// use hugeleaf::Bytes;
-/// use hugeleaf::balance::{Counters, Granule};
+/// use hugeleaf::balance::{Ghost, Step};
 ///
-/// // A miss costs a read of the disk, 0.1 ms.
-/// let mut counters = Counters::new(Granule::new(Bytes::from_mib(128))?, 0.000_1);
-/// let scan = Duration::from_secs(10);
-/// counters.observe(Bytes::from_mib(512), 1_000_000, 20_000, scan);
-/// // With one size only, the benefit of another is unknown.
-/// assert!(counters.benefit().more.is_none());
-///
-/// counters.skip(scan); // the server was resized meanwhile
-/// counters.observe_unfilled(1_000_000, 30_000, scan); // its new memory was empty
-/// counters.observe(Bytes::from_mib(640), 1_000_000, 10_000, scan);
-/// let benefit = counters.benefit();
-/// assert!(benefit.more.is_some_and(|more| more.value > 0.0));
-/// # Ok::<(), hugeleaf::balance::NoGranule>(())
+/// let mut ghost = Ghost::new(1000, 256, 2000);
+/// for page in (0..2).flat_map(|_| 0..1200) {
+///     ghost.touch(page);
+/// }
+/// ghost.pass(Duration::from_secs(1));
+/// // Two steps below the size of the cache, and two above it.
+/// let curve: Vec<Step> = ghost.curve(2);
+/// for Step { from_items, hits } in &curve {
+///     println!("from {from_items} pages on: {hits:.0} hits/s");
+/// }
+/// # assert_eq!(curve.len(), 4);
 /// ```
-pub use hugeleaf_balance::Counters;
+pub use hugeleaf_balance::CurveStep;
 /// Sizes, limits and resizes of one component.
 ///
 /// ```
@@ -184,7 +165,7 @@ pub use hugeleaf_balance::Estimate;
 /// // The cache grew.
 /// ghost.set_capacity(1256);
 /// ```
-pub use hugeleaf_balance::Ghost;
+pub use hugeleaf_balance::GhostList;
 /// Units of resizing, for whole granules of memory.
 ///
 /// ```
@@ -198,30 +179,29 @@ pub use hugeleaf_balance::Ghost;
 /// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
 pub use hugeleaf_balance::Granule;
-/// Resizes kept by a [`State`].
+/// Benefit of memory to a server that has only counters.
 ///
 /// ```
-/// use hugeleaf::balance::{History, State};
+/// use std::time::Duration;
 ///
-/// let state = State::default();
-/// let history: &History = state.history();
-/// for operation in history.operations().rev().take(10) {
-///     println!("{} {}: {}", operation.component, operation.kind.name(), operation.why);
-/// }
-/// assert!(history.total >= history.operations().count() as u64);
-/// ```
-pub use hugeleaf_balance::History;
-/// Origins of resizes, to list those by hand apart.
+/// use hugeleaf::Bytes;
+/// use hugeleaf::balance::{Counters, Granule};
 ///
-/// ```
-/// use hugeleaf::balance::{Mode, View};
+/// // A miss costs a read of the disk, 0.1 ms.
+/// let mut counters = Counters::new(Granule::new(Bytes::from_mib(128))?, 0.000_1);
+/// let scan = Duration::from_secs(10);
+/// counters.observe(Bytes::from_mib(512), 1_000_000, 20_000, scan);
+/// // With one size only, the benefit of another is unknown.
+/// assert!(counters.benefit().more.is_none());
 ///
-/// fn by_hand(view: &View) -> usize {
-///     view.operations.iter().filter(|operation| operation.mode == Mode::Manual).count()
-/// }
-/// # assert_eq!(by_hand(&hugeleaf::balance::view(&Default::default(), &[])), 0);
+/// counters.skip(scan); // the server was resized meanwhile
+/// counters.observe_unfilled(1_000_000, 30_000, scan); // its new memory was empty
+/// counters.observe(Bytes::from_mib(640), 1_000_000, 10_000, scan);
+/// let benefit = counters.benefit();
+/// assert!(benefit.more.is_some_and(|more| more.value > 0.0));
+/// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
-pub use hugeleaf_balance::Mode;
+pub use hugeleaf_balance::MissRateModel;
 /// Moves that [`decide`] returns.
 ///
 /// ```
@@ -272,6 +252,18 @@ pub use hugeleaf_balance::NoGranule;
 /// assert_eq!(format!("{sign}{}", order.by()), "-2M");
 /// ```
 pub use hugeleaf_balance::OperationKind;
+/// Tables of components and resizes.
+///
+/// ```
+/// use hugeleaf::balance::{State, View, view};
+///
+/// let view: View = view(&State::default(), &[]);
+/// if let Some(problem) = &view.problem {
+///     println!("warning: {problem}");
+/// }
+/// println!("{} resizes, {} moves reverted", view.operations_total, view.taken_back);
+/// ```
+pub use hugeleaf_balance::OracleViews;
 /// Orders to resize one component, as a server's setting.
 ///
 /// ```
@@ -291,6 +283,21 @@ pub use hugeleaf_balance::OperationKind;
 /// assert_eq!(statement(&order), "SET GLOBAL innodb_buffer_pool_size = 402653184");
 /// ```
 pub use hugeleaf_balance::Order;
+/// Deviations of components from their orders.
+///
+/// ```
+/// use hugeleaf::balance::{ComponentState, Trouble};
+///
+/// /// Returns the reason of a component that refused an order.
+/// fn refusal(standing: &ComponentState) -> Option<&str> {
+///     match standing {
+///         ComponentState::LetBe { trouble: Trouble::Refused { why }, .. } => Some(why),
+///         _ => None,
+///     }
+/// }
+/// # assert_eq!(refusal(&ComponentState::Ready), None);
+/// ```
+pub use hugeleaf_balance::OrderFailure;
 /// Results of orders, for [`learn`].
 ///
 /// ```
@@ -310,31 +317,30 @@ pub use hugeleaf_balance::Order;
 /// # assert_ne!(carry_out(&order, true), carry_out(&order, false));
 /// ```
 pub use hugeleaf_balance::OrderResult;
-/// Problems that concern all components.
+/// Resizes kept by a [`State`].
 ///
 /// ```
-/// use std::time::Duration;
+/// use hugeleaf::balance::{History, State};
 ///
-/// use hugeleaf::Bytes;
-/// use hugeleaf::balance::{Benefit, Component, Granule, Problem, Settings, State, decide};
-///
-/// let cache = Component {
-///     name: "page cache".into(),
-///     min: Bytes::from_mib(64),
-///     max: Bytes::from_mib(128),
-///     size: Bytes::from_mib(64),
-///     measured: None,
-///     granule: Granule::new(Bytes::from_mib(2))?,
-///     resizable: true,
-///     benefit: Benefit::default(),
-/// };
-/// let mut state = State::default();
-/// // The target is below the minimum of the only component.
-/// decide(&Settings::in_process(), &mut state, Bytes::from_mib(32), &[cache], Duration::ZERO);
-/// assert!(matches!(state.problem(), Some(Problem::FloorsAboveTarget { .. })));
-/// # Ok::<(), hugeleaf::balance::NoGranule>(())
+/// let state = State::default();
+/// let history: &History = state.history();
+/// for operation in history.operations().rev().take(10) {
+///     println!("{} {}: {}", operation.component, operation.kind.name(), operation.why);
+/// }
+/// assert!(history.total >= history.operations().count() as u64);
 /// ```
-pub use hugeleaf_balance::Problem;
+pub use hugeleaf_balance::ResizeHistory;
+/// Origins of resizes, to list those by hand apart.
+///
+/// ```
+/// use hugeleaf::balance::{Mode, View};
+///
+/// fn by_hand(view: &View) -> usize {
+///     view.operations.iter().filter(|operation| operation.mode == Mode::Manual).count()
+/// }
+/// # assert_eq!(by_hand(&hugeleaf::balance::view(&Default::default(), &[])), 0);
+/// ```
+pub use hugeleaf_balance::ResizeMode;
 /// Resizes with their sizes and times.
 ///
 /// ```
@@ -355,6 +361,17 @@ pub use hugeleaf_balance::Problem;
 /// # assert_eq!(row(&operation), "cache 4M - PENDING");
 /// ```
 pub use hugeleaf_balance::ResizeOperation;
+/// Results of resizes, to count the failed ones.
+///
+/// ```
+/// use hugeleaf::balance::{Status, View};
+///
+/// fn failed(view: &View) -> usize {
+///     view.operations.iter().filter(|operation| operation.status == Status::Error).count()
+/// }
+/// # assert_eq!(failed(&hugeleaf::balance::view(&Default::default(), &[])), 0);
+/// ```
+pub use hugeleaf_balance::ResizeStatus;
 /// Settings for the speed and caution of moves.
 ///
 /// ```
@@ -425,64 +442,47 @@ pub use hugeleaf_balance::Spills;
 /// println!("{} resizes, {} reverted moves", state.history().total, state.taken_back());
 /// ```
 pub use hugeleaf_balance::State;
-/// Results of resizes, to count the failed ones.
-///
-/// ```
-/// use hugeleaf::balance::{Status, View};
-///
-/// fn failed(view: &View) -> usize {
-///     view.operations.iter().filter(|operation| operation.status == Status::Error).count()
-/// }
-/// # assert_eq!(failed(&hugeleaf::balance::view(&Default::default(), &[])), 0);
-/// ```
-pub use hugeleaf_balance::Status;
-/// Parts of a curve of hits over size.
+/// Problems that concern all components.
 ///
 /// ```
 /// use std::time::Duration;
 ///
-/// use hugeleaf::balance::{Ghost, Step};
+/// use hugeleaf::Bytes;
+/// use hugeleaf::balance::{Benefit, Component, Granule, Problem, Settings, State, decide};
 ///
-/// let mut ghost = Ghost::new(1000, 256, 2000);
-/// for page in (0..2).flat_map(|_| 0..1200) {
-///     ghost.touch(page);
-/// }
-/// ghost.pass(Duration::from_secs(1));
-/// // Two steps below the size of the cache, and two above it.
-/// let curve: Vec<Step> = ghost.curve(2);
-/// for Step { from_items, hits } in &curve {
-///     println!("from {from_items} pages on: {hits:.0} hits/s");
-/// }
-/// # assert_eq!(curve.len(), 4);
+/// let cache = Component {
+///     name: "page cache".into(),
+///     min: Bytes::from_mib(64),
+///     max: Bytes::from_mib(128),
+///     size: Bytes::from_mib(64),
+///     measured: None,
+///     granule: Granule::new(Bytes::from_mib(2))?,
+///     resizable: true,
+///     benefit: Benefit::default(),
+/// };
+/// let mut state = State::default();
+/// // The target is below the minimum of the only component.
+/// decide(&Settings::in_process(), &mut state, Bytes::from_mib(32), &[cache], Duration::ZERO);
+/// assert!(matches!(state.problem(), Some(Problem::FloorsAboveTarget { .. })));
+/// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
-pub use hugeleaf_balance::Step;
-/// Deviations of components from their orders.
-///
-/// ```
-/// use hugeleaf::balance::{ComponentState, Trouble};
-///
-/// /// Returns the reason of a component that refused an order.
-/// fn refusal(standing: &ComponentState) -> Option<&str> {
-///     match standing {
-///         ComponentState::LetBe { trouble: Trouble::Refused { why }, .. } => Some(why),
-///         _ => None,
-///     }
-/// }
-/// # assert_eq!(refusal(&ComponentState::Ready), None);
-/// ```
-pub use hugeleaf_balance::Trouble;
-/// Tables of components and resizes.
+pub use hugeleaf_balance::TargetProblem;
+/// Sorts and hash joins that have ended, for [`Spills::ran`].
 ///
 /// ```
-/// use hugeleaf::balance::{State, View, view};
+/// use hugeleaf::Bytes;
+/// use hugeleaf::balance::CompletedOperation;
 ///
-/// let view: View = view(&State::default(), &[]);
-/// if let Some(problem) = &view.problem {
-///     println!("warning: {problem}");
-/// }
-/// println!("{} resizes, {} moves reverted", view.operations_total, view.taken_back);
+/// // A hash join that fitted, and one that wrote its last 3M to disk.
+/// let fitted = CompletedOperation {
+///     needed: Bytes::from_mib(8),
+///     granted: Bytes::from_mib(8),
+///     spilled: Bytes::ZERO,
+/// };
+/// let spilled = CompletedOperation { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
+/// # assert_eq!(spilled.needed - spilled.granted, spilled.spilled);
 /// ```
-pub use hugeleaf_balance::View;
+pub use hugeleaf_balance::WorkAreaOperation;
 /// Records a resize that the policy did not order.
 ///
 /// ```

@@ -84,7 +84,7 @@ pub enum MemoryError {
     NoNodes,
     /// The memory belongs to the process that forked this one, and children do not inherit it.
     #[error("the memory belongs to the process that forked this one")]
-    ExternalServer,
+    NotInherited,
     /// The handle is malformed, has another version, or describes other files than it carries.
     #[error("not a handle of this library: {0}")]
     BadHandle(String),
@@ -119,7 +119,7 @@ impl MemoryError {
                 );
             }
             E::NoSuchNode { .. } | E::NoNodes => "hugeleaf status    # lists the nodes",
-            E::ExternalServer => "use it in its own process, or create it as Sharing::Shared",
+            E::NotInherited => "use it in its own process, or create it as Sharing::Shared",
             E::BadHandle(_) => "attach with the same library version, while its creator runs",
             E::NotShared => "create it as Sharing::Shared",
             E::Sys(error) => remedy_of(error),

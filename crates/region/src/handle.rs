@@ -6,7 +6,10 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use hugeleaf_sys::{Advice, Errno, Kernel, Memory, MemoryFile, Reserve, Sharing, Space};
+use hugeleaf_sys::{
+    Advice, Errno, HugetlbReservation, Kernel, MemoryFile, MemorySyscalls, ReservedAddresses,
+    Sharing,
+};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Range};
 
 use crate::error::{MemoryError, again};
@@ -77,20 +80,20 @@ pub(crate) fn bad(what: impl Into<String>) -> MemoryError {
 }
 
 /// The lines of a handle's text, with one value each.
-pub(crate) struct Lines<'a>(std::str::Lines<'a>);
+pub(crate) struct HandleLines<'a>(std::str::Lines<'a>);
 
-impl<'a> Lines<'a> {
+impl<'a> HandleLines<'a> {
     /// Returns the lines after the first, which holds `begin` and the version.
     pub(crate) fn parse(
         text: &'a str,
         begin: &str,
         version: u32,
         else_said: &str,
-    ) -> Result<Lines<'a>, MemoryError> {
+    ) -> Result<HandleLines<'a>, MemoryError> {
         let mut lines = text.lines();
         let first = lines.next().and_then(|line| line.strip_prefix(begin));
         match first.and_then(|line| line.strip_prefix(' ')) {
-            Some(said) if said == version.to_string() => Ok(Lines(lines)),
+            Some(said) if said == version.to_string() => Ok(HandleLines(lines)),
             Some(said) => Err(bad(format!(
                 "it has version {said}, this library reads version {version}"
             ))),
@@ -122,7 +125,7 @@ impl RegionDescription {
 
     /// Parses exactly the output of [`Description::text`].
     pub(crate) fn parse(text: &str) -> Result<RegionDescription, MemoryError> {
-        let mut lines = Lines::parse(
+        let mut lines = HandleLines::parse(
             text,
             "hugeleaf-region",
             VERSION,
@@ -191,7 +194,7 @@ impl Handle {
     /// Errors of sendmsg(2).
     pub fn send(&self, socket: &UnixStream) -> Result<(), MemoryError> {
         let files: Vec<&MemoryFile> = self.files.iter().collect();
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         Ok(again(|| {
             memory.send_files(socket, self.text.as_bytes(), &files)
         })?)
@@ -203,7 +206,7 @@ impl Handle {
     /// [`MemoryError::BadHandle`] if the other side closed the socket or sent something else;
     /// errors of recvmsg(2).
     pub fn receive(socket: &UnixStream) -> Result<Handle, MemoryError> {
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let (text, files) = again(|| memory.receive_files(socket, LONGEST))?;
         if text.is_empty() {
             return Err(bad("the other process closed the connection"));
@@ -294,11 +297,14 @@ impl Region {
     /// [`MemoryError::BadHandle`] if the descriptors do not match the description; errors of the
     /// system calls.
     pub fn attach(handle: &Handle) -> Result<Region, MemoryError> {
-        Region::attach_with(handle, &Memory::new())
+        Region::attach_with(handle, &MemorySyscalls::new())
     }
 
     /// As [`Region::attach`], with the given system calls, which may be behind a gate.
-    pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
+    pub(crate) fn attach_with(
+        handle: &Handle,
+        memory: &MemorySyscalls,
+    ) -> Result<Region, MemoryError> {
         let description = RegionDescription::parse(&handle.text)?;
         if description.allocations.len() != handle.files.len() {
             return Err(bad(format!(
@@ -340,14 +346,14 @@ impl Region {
 
 /// Maps one allocation of another process's region and populates the page tables of this process.
 fn map_allocation(
-    space: &Space,
+    space: &ReservedAddresses,
     range: Range,
     (_, page, kind): &(Bytes, PageSize, PageKind),
     file: &MemoryFile,
 ) -> Result<Allocation, MemoryError> {
     let file = space.memory().duplicate(file)?;
     space
-        .map_file(range, &file, 0, Reserve::None)
+        .map_file(range, &file, 0, HugetlbReservation::None)
         .map_err(|error| match error.errno {
             // The file was opened read-only or sealed against writing.
             Errno::ACCESS | Errno::PERM => bad("a descriptor is not writable"),
@@ -374,7 +380,7 @@ fn map_allocation(
 /// Checks that a descriptor matches its description and can no longer be truncated. Every mapped
 /// page then exists and stays.
 fn check(
-    memory: &Memory,
+    memory: &MemorySyscalls,
     file: &MemoryFile,
     (length, page, kind): &(Bytes, PageSize, PageKind),
     base: PageSize,
@@ -392,7 +398,7 @@ fn check(
 
 /// Returns the memory that a descriptor holds. Its page kind must match and its length be sealed.
 pub(crate) fn held_in(
-    memory: &Memory,
+    memory: &MemorySyscalls,
     file: &MemoryFile,
     pool: Option<PageSize>,
     length: Bytes,

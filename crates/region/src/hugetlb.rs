@@ -4,7 +4,9 @@
 //! memory has no copy-on-write, so a pool that runs short after a fork cannot kill a child. Private
 //! regions keep such extents out of children altogether.
 
-use hugeleaf_sys::{Errno, MemoryFile, NodePolicy, Reserve, Sharing, Space, SysError};
+use hugeleaf_sys::{
+    Errno, HugetlbReservation, MemoryFile, NodePolicy, ReservedAddresses, Sharing, SysError,
+};
 use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 
 use crate::error::MemoryError;
@@ -20,7 +22,7 @@ pub(crate) struct PoolPages {
 }
 
 pub(crate) struct PoolRequest<'a> {
-    pub(crate) space: &'a Space,
+    pub(crate) space: &'a ReservedAddresses,
     pub(crate) offset: u64,
     pub(crate) pages: Pages,
     pub(crate) size: PageSize,
@@ -154,7 +156,7 @@ impl PoolFile<'_> {
         if pages.get() > 0 {
             let part = self.part(pages)?;
             let space = self.asked.space;
-            space.map_file(part, self.file, 0, Reserve::All)?;
+            space.map_file(part, self.file, 0, HugetlbReservation::All)?;
             if self.asked.sharing == Sharing::Private {
                 // Done at once: a child forked by another thread in between would hold the pages.
                 space.dont_fork(part)?;

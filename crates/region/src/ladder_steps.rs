@@ -16,7 +16,7 @@ pub(crate) struct LadderStep {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Steps {
+pub(crate) struct LadderSteps {
     /// Steps to try, in this order. Base pages come last unless `mandatory`.
     pub(crate) list: Vec<LadderStep>,
     /// Rungs that this host cannot provide, with the reason.
@@ -24,19 +24,23 @@ pub(crate) struct Steps {
     pub(crate) mandatory: bool,
 }
 
-impl Steps {
+impl LadderSteps {
     /// Returns the steps of a ladder for this sharing. A size without a kind means THP for private
     /// memory. For shared memory it means the pool first, then THP of that size.
     ///
     /// # Errors
     /// [`MemoryError::Unordered`] if the sizes of the ladder grow. [`MemoryError::NoSuchSize`] if
     /// the ladder is mandatory and this host has none of its sizes.
-    pub(crate) fn of(ladder: &Ladder, sharing: Sharing, host: &Host) -> Result<Steps, MemoryError> {
+    pub(crate) fn of(
+        ladder: &Ladder,
+        sharing: Sharing,
+        host: &Host,
+    ) -> Result<LadderSteps, MemoryError> {
         let rungs = ladder.rungs();
         if rungs.windows(2).any(|pair| pair[0].size < pair[1].size) {
             return Err(MemoryError::Unordered(ladder.clone()));
         }
-        let mut steps = Steps {
+        let mut steps = LadderSteps {
             list: Vec::new(),
             dropped: Vec::new(),
             mandatory: ladder.is_mandatory(),
@@ -110,7 +114,7 @@ mod tests {
             ("2M", PageKind::Hugetlb),
             ("1G", PageKind::Hugetlb),
         ]);
-        let steps = Steps::of(&ladder.parse().unwrap(), sharing, &host)?;
+        let steps = LadderSteps::of(&ladder.parse().unwrap(), sharing, &host)?;
         let list = steps.list.iter();
         Ok(list.map(|s| format!("{}:{}", s.kind, s.size)).collect())
     }

@@ -47,13 +47,13 @@ mod region;
 mod thp;
 
 pub use elastic::{
-    Component, ComponentInfo, Elastic, ElasticError, ElasticOptions, Granule, Info, Recovered,
-    Share,
+    Component, ComponentInfo, Elastic, ElasticError, ElasticInfo, ElasticOptions, Granule,
+    PageSizeTotal, Recovered,
 };
 pub use error::MemoryError;
 pub use extent::{Extent, FallbackReason};
 pub use handle::Handle;
-pub use manager::{Managed, Manager, Running};
+pub use manager::{Managed, Manager, ManagerThread};
 pub use options::RegionOptions;
 pub use reexports::{
     Bytes, Errno, Ladder, NodePolicy, PageKind, PageSize, Pages, ParseError, Range, ReadError,

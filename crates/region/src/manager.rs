@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hugeleaf_balance::{
-    Benefit, Component as Balanced, Granule as Unit, Move, OperationKind, OrderResult, Settings,
-    State, View, changed, decide, learn, view,
+    Benefit, Component as Balanced, Granule as Unit, Move, OperationKind, OracleViews, OrderResult,
+    Settings, State, changed, decide, learn, view,
 };
 use hugeleaf_units::{Bytes, Pages};
 
@@ -328,7 +328,7 @@ impl Manager {
 
     /// Returns the division of memory and the resize operations: the tables that Oracle shows as `v$sgainfo`,
     /// `v$memory_dynamic_components` and `v$memory_resize_ops`.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> OracleViews {
         view(&self.state, &self.components())
     }
 
@@ -338,9 +338,9 @@ impl Manager {
     ///
     /// # Errors
     /// Errors of starting a thread.
-    pub fn start(self, every: Duration) -> std::io::Result<Running> {
+    pub fn start(self, every: Duration) -> std::io::Result<ManagerThread> {
         let has_any = !self.parts.is_empty();
-        let running = Running {
+        let running = ManagerThread {
             manager: Arc::new(Mutex::new((self, None))),
             every,
             thread: Mutex::new(None),
@@ -487,7 +487,7 @@ fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Running {
+pub struct ManagerThread {
     /// The manager, and the error of its last step.
     manager: Arc<Mutex<(Manager, Option<String>)>>,
     every: Duration,
@@ -511,7 +511,7 @@ fn step(manager: &Mutex<(Manager, Option<String>)>) -> bool {
     is_whole
 }
 
-impl Running {
+impl ManagerThread {
     /// Starts the thread unless it runs already.
     fn start(&self) -> std::io::Result<()> {
         let mut thread = lock(&self.thread);
@@ -535,7 +535,7 @@ impl Running {
     }
 
     /// As [`Manager::view`], with the error of the last step.
-    pub fn view(&self) -> (View, Option<String>) {
+    pub fn view(&self) -> (OracleViews, Option<String>) {
         let (manager, failed) = &*lock(&self.manager);
         (manager.view(), failed.clone())
     }
@@ -574,7 +574,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ManagerThread {
     fn drop(&mut self) {
         if let Some((thread, stop)) = lock(&self.thread).take() {
             drop(stop);

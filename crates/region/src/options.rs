@@ -1,6 +1,6 @@
 //! Options of a region.
 
-use hugeleaf_sys::{Memory, NodePolicy, Sharing};
+use hugeleaf_sys::{MemorySyscalls, NodePolicy, Sharing};
 use hugeleaf_units::{Bytes, Ladder};
 
 /// Options of a [`crate::Region`]: [`RegionOptions::new`] sets defaults, each method changes one.
@@ -34,7 +34,7 @@ pub struct RegionOptions {
     /// The region is locked in memory. Reserved pages always are, and count towards no limit.
     pub locked: bool,
     /// System calls used for the region. Tests put a gate before them.
-    pub(crate) memory: Memory,
+    pub(crate) memory: MemorySyscalls,
 }
 
 impl RegionOptions {
@@ -47,7 +47,7 @@ impl RegionOptions {
             nodes: NodePolicy::Inherit,
             threads: None,
             locked: false,
-            memory: Memory::new(),
+            memory: MemorySyscalls::new(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{Advice, Errno, Space, SysError};
+use hugeleaf_sys::{Advice, Errno, ReservedAddresses, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::error::MemoryError;
@@ -81,7 +81,7 @@ impl<'a> Populator<'a> {
     /// available memory meanwhile, and stops before the kernel has to kill a process.
     pub(crate) fn populate(
         &mut self,
-        space: &Space,
+        space: &ReservedAddresses,
         part: Range,
         page: PageSize,
         method: PopulateMethod,
@@ -234,7 +234,7 @@ impl PopulateMonitor {
 }
 
 struct PopulateJob<'a> {
-    space: &'a Space,
+    space: &'a ReservedAddresses,
     method: PopulateMethod,
     chunks: Vec<Range>,
     next: AtomicUsize,
@@ -276,7 +276,7 @@ impl PopulateJob<'_> {
 
 /// Populates a range on this thread; `page` is its page size.
 pub(crate) fn populate_in_steps(
-    space: &Space,
+    space: &ReservedAddresses,
     part: Range,
     page: PageSize,
 ) -> Result<(), PopulateError> {
@@ -285,7 +285,7 @@ pub(crate) fn populate_in_steps(
         .try_for_each(|chunk| populate_chunk(space, chunk))
 }
 
-fn populate_chunk(space: &Space, chunk: Range) -> Result<(), PopulateError> {
+fn populate_chunk(space: &ReservedAddresses, chunk: Range) -> Result<(), PopulateError> {
     populate(space, chunk).map_err(|error| match is_short(&error) {
         true => PopulateError::NoPage(error),
         false => PopulateError::Failed(error),
@@ -293,7 +293,7 @@ fn populate_chunk(space: &Space, chunk: Range) -> Result<(), PopulateError> {
 }
 
 /// Populates a range with one call, repeated if interrupted.
-pub(crate) fn populate(space: &Space, part: Range) -> Result<(), SysError> {
+pub(crate) fn populate(space: &ReservedAddresses, part: Range) -> Result<(), SysError> {
     let mut tries = 0;
     loop {
         match space.advise(part, Advice::PopulateWrite) {
@@ -312,7 +312,7 @@ pub(crate) fn is_short(error: &SysError) -> bool {
 /// only if a knob allows it; collapse ignores that knob. Collapsing a block with one page takes a
 /// tenth of the time of populating it with base pages and copying them. (Tried: a block without any
 /// page is refused.) The result is read back later.
-fn collapse_empty(space: &Space, part: Range, huge: PageSize, base: PageSize) {
+fn collapse_empty(space: &ReservedAddresses, part: Range, huge: PageSize, base: PageSize) {
     let Some(inside) = part.aligned_inside(huge) else {
         return;
     };

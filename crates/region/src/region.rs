@@ -1,12 +1,12 @@
 //! A contiguous address range on the best page sizes available.
 
-use hugeleaf_sys::{Errno, MemoryFile, PageMap, PageState, Sharing, Space, may_lock};
+use hugeleaf_sys::{Errno, MemoryFile, PageMap, PageState, ReservedAddresses, Sharing, may_lock};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, Range, Rung};
 
 use crate::error::MemoryError;
 use crate::extent::{Extent, FallbackReason};
 use crate::host_memory::HostMemory;
-use crate::ladder_steps::{LadderStep, Steps};
+use crate::ladder_steps::{LadderStep, LadderSteps};
 use crate::options::RegionOptions;
 use crate::populate::{Populator, ProgressCallback};
 use crate::{hugetlb, populate, thp};
@@ -73,7 +73,7 @@ pub(crate) struct Allocation {
 /// ```
 #[derive(Debug)]
 pub struct Region {
-    pub(crate) space: Space,
+    pub(crate) space: ReservedAddresses,
     pub(crate) allocations: Vec<Allocation>,
     pub(crate) asked: Rung,
     pub(crate) ladder: Ladder,
@@ -115,7 +115,7 @@ impl Region {
         progress: ProgressCallback<'_>,
     ) -> Result<Region, MemoryError> {
         let room = HostMemory::read()?;
-        let steps = Steps::of(&options.ladder, options.sharing, &room.host)?;
+        let steps = LadderSteps::of(&options.ladder, options.sharing, &room.host)?;
         check(options, &steps, &room)?;
         let filler = Populator::new(options.threads, options.length, progress);
         // Addresses are aligned to the largest size that may be mapped.
@@ -191,7 +191,7 @@ impl Region {
     /// [`MemoryError::ExternalServer`]; errors of reading `/proc/self/pagemap`.
     pub fn extents(&self) -> Result<Vec<Extent>, MemoryError> {
         if !self.space.is_here() {
-            return Err(MemoryError::ExternalServer);
+            return Err(MemoryError::NotInherited);
         }
         let mut extents = Vec::new();
         for allocation in &self.allocations {
@@ -313,7 +313,11 @@ fn present(map: &PageMap) -> Bytes {
 }
 
 /// Refuses impossible requests before any memory is taken.
-fn check(options: &RegionOptions, steps: &Steps, room: &HostMemory) -> Result<(), MemoryError> {
+fn check(
+    options: &RegionOptions,
+    steps: &LadderSteps,
+    room: &HostMemory,
+) -> Result<(), MemoryError> {
     let length = options.length;
     if length.is_zero() {
         return Err(MemoryError::Empty);
@@ -357,14 +361,14 @@ struct Builder<'a> {
     options: &'a RegionOptions,
     room: &'a HostMemory,
     populator: Populator<'a>,
-    space: &'a Space,
+    space: &'a ReservedAddresses,
     allocations: Vec<Allocation>,
     at: u64,
     why: Option<FallbackReason>,
 }
 
 impl Builder<'_> {
-    fn all(&mut self, steps: &Steps) -> Result<(), MemoryError> {
+    fn all(&mut self, steps: &LadderSteps) -> Result<(), MemoryError> {
         for step in &steps.list {
             let left = Bytes(self.options.length.get() - self.at);
             if left.is_zero() {
@@ -469,7 +473,7 @@ impl Builder<'_> {
     }
 
     /// Returns the part of a mandatory region that ended up on base pages.
-    fn split_of_mandatory(&mut self, steps: &Steps) -> Result<Bytes, MemoryError> {
+    fn split_of_mandatory(&mut self, steps: &LadderSteps) -> Result<Bytes, MemoryError> {
         let mut small = Bytes::ZERO;
         let thp = |allocation: &&Allocation| allocation.step.kind == PageKind::Thp;
         for allocation in self

@@ -1,10 +1,10 @@
 //! Extents on transparent huge pages, or on base pages.
 
 use hugeleaf_host::process::maps::{SmapsEntry, read_smaps_lines};
-use hugeleaf_host::{Host, Root, ThpUse};
+use hugeleaf_host::{Host, Root, ThpMemoryKind};
 use hugeleaf_sys::{
-    Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, Reserve, ScanDetail, Sharing,
-    Space, SysError, own_page_map,
+    Advice, Errno, HugetlbReservation, Kernel, MemoryFile, PageMap, PageRun, PageState,
+    ReservedAddresses, ScanDetail, Sharing, SysError, own_page_map,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
@@ -23,7 +23,7 @@ const TRIES: u32 = 16;
 /// # Errors
 /// [`MemoryError::TooLarge`] if memory cannot hold it; errors of the system calls.
 pub(crate) fn take(
-    space: &Space,
+    space: &ReservedAddresses,
     part: Range,
     step: LadderStep,
     options: &RegionOptions,
@@ -40,7 +40,7 @@ pub(crate) fn take(
         Sharing::Shared => {
             let memory = space.memory();
             let file = memory.create_file("hugeleaf", part.len(), None)?;
-            space.map_file(part, &file, 0, Reserve::All)?;
+            space.map_file(part, &file, 0, HugetlbReservation::All)?;
             memory.seal_length(&file)?;
             Some(file)
         }
@@ -61,7 +61,11 @@ pub(crate) fn take(
 }
 
 /// Advises the kernel about the pages of a step.
-pub(crate) fn advise(space: &Space, part: Range, step: LadderStep) -> Result<(), SysError> {
+pub(crate) fn advise(
+    space: &ReservedAddresses,
+    part: Range,
+    step: LadderStep,
+) -> Result<(), SysError> {
     let advice = match step.kind {
         PageKind::Base if step.named => Advice::NoHugePage,
         // These are fallback pages: khugepaged or a promotion may still collapse them.
@@ -78,7 +82,7 @@ pub(crate) fn advise(space: &Space, part: Range, step: LadderStep) -> Result<(),
 /// Collapses the base-page blocks of `part` one by one, and returns the reason for those that fail.
 /// The reason is [`FallbackReason::ThpOff`] if the kernel refuses such memory altogether.
 pub(crate) fn collapse(
-    space: &Space,
+    space: &ReservedAddresses,
     part: Range,
     huge: PageSize,
 ) -> Result<Option<FallbackReason>, MemoryError> {
@@ -103,7 +107,7 @@ pub(crate) fn collapse(
 ///
 /// # Errors
 /// The error of the kernel, after [`TRIES`] attempts if the block is busy.
-pub(crate) fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
+pub(crate) fn collapse_one(space: &ReservedAddresses, block: Range) -> Result<(), Errno> {
     let mut tries = 1;
     loop {
         match space.advise(block, Advice::Collapse).map_err(|e| e.errno) {
@@ -248,8 +252,8 @@ pub(crate) fn knob_of(host: &Host, size: PageSize, sharing: Sharing) -> Option<F
     let thp = host.thp.known()?;
     let order = thp.order(size)?;
     let of = match sharing {
-        Sharing::Private => ThpUse::Private,
-        Sharing::Shared => ThpUse::Shared,
+        Sharing::Private => ThpMemoryKind::Private,
+        Sharing::Shared => ThpMemoryKind::Shared,
     };
     let value = order.effective(thp, of);
     matches!(value, Some("never" | "deny")).then(|| FallbackReason::KnobOff {

@@ -6,29 +6,29 @@ mod json;
 mod manual_steps;
 
 use hugeleaf_host::Fact;
-use hugeleaf_plan::host::{
-    Applied, ApplyOutcome, Obstacle, Place, Shortage, StepOutcome, StepPreview, StepState,
-    StopReason, UndoOutcome,
+use hugeleaf_plan::host_changes::{
+    ApplyOutcome, JournaledApply, Obstacle, PathState, Shortage, StepOutcome, StepPreview,
+    StepState, StopReason, UndoOutcome,
 };
 use hugeleaf_units::Bytes;
 
-use crate::page::{Block, CommandHint, Mark, Note, Page, Table, counted, listed};
+use crate::document::{CommandHint, ContentBlock, Document, Mark, Note, Table, counted, listed};
 
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use manual_steps::todo;
 
 /// The parts of the request that the answer repeats.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestInfo<'a> {
+pub struct ApplyContext<'a> {
     pub plan: &'a str,
     /// Manual steps that the plan requires, one a line.
     pub by_hand: &'a [String],
     pub warnings: &'a [String],
 }
 
-pub fn apply(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> Page {
+pub fn apply(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> Document {
     let (lead, mark) = headline(outcome, asked);
-    let mut page = Page::new("Applied", lead);
+    let mut page = Document::new("Applied", lead);
     page.mark = mark;
     steps(&mut page, &outcome.steps);
     let shortages = outcome.steps.iter().filter_map(|s| s.shortage.as_deref());
@@ -45,7 +45,7 @@ pub fn apply(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> Page {
     page
 }
 
-fn headline(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> (String, Mark) {
+fn headline(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> (String, Mark) {
     let count =
         |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
     use StepState::{Differs, Done, InUse, Short};
@@ -80,8 +80,8 @@ fn counts<const N: usize>(first: String, others: [(usize, &str); N]) -> String {
     first.chain(others).collect::<Vec<_>>().join(", ")
 }
 
-fn steps(page: &mut Page, steps: &[StepOutcome]) {
-    let before = |step: &StepOutcome| step.before.as_ref().map(Place::in_short);
+fn steps(page: &mut Document, steps: &[StepOutcome]) {
+    let before = |step: &StepOutcome| step.before.as_ref().map(PathState::in_short);
     let now = |step: &StepOutcome| match (&step.after, step.state) {
         (Some(after), _) => Some(after.in_short()),
         (None, StepState::Already | StepState::AsBefore) => before(step),
@@ -113,7 +113,7 @@ fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = No
     })
 }
 
-fn short(short: &Shortage, asked: RequestInfo<'_>) -> Note {
+fn short(short: &Shortage, asked: ApplyContext<'_>) -> Note {
     let text = format!(
         "{} of {} pages of {} are missing on node {} after {} tries with compaction",
         short.missing, short.wanted, short.size, short.node, short.attempts,
@@ -144,7 +144,7 @@ fn short(short: &Shortage, asked: RequestInfo<'_>) -> Note {
     note.run("next", remedy(short, asked))
 }
 
-fn remedy(short: &Shortage, asked: RequestInfo<'_>) -> String {
+fn remedy(short: &Shortage, asked: ApplyContext<'_>) -> String {
     let missing = short.missing.in_bytes(short.size);
     let known = |fact: &Fact<Bytes>| fact.known().copied().unwrap_or(Bytes::ZERO);
     let free = known(&short.free);
@@ -165,13 +165,13 @@ fn remedy(short: &Shortage, asked: RequestInfo<'_>) -> String {
 pub fn dry_run(
     looked: &[StepPreview],
     obstacles: &[Obstacle],
-    asked: RequestInfo<'_>,
+    asked: ApplyContext<'_>,
     systemd: bool,
-) -> Page {
-    let mut page = Page::new("What apply would change", "");
+) -> Document {
+    let mut page = Document::new("What apply would change", "");
     for one in looked.iter().filter(|l| l.state == StepState::WouldChange) {
         let lines = diff::step(&one.step.path, &one.before, &one.wanted);
-        page.add(Block::Lines(lines));
+        page.add(ContentBlock::Lines(lines));
     }
     for obstacle in obstacles {
         page.add(format!("obstacle: {obstacle}"));
@@ -196,8 +196,8 @@ pub fn dry_run(
     page
 }
 
-pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
-    let mut page = Page::new("Undone", "");
+pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Document {
+    let mut page = Document::new("Undone", "");
     if outcomes.is_empty() {
         page.add("nothing to undo: no apply is in force");
     }
@@ -231,10 +231,10 @@ pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
     page
 }
 
-fn would_undo(step: &StepOutcome) -> Block {
+fn would_undo(step: &StepOutcome) -> ContentBlock {
     match (step.state, &step.before, &step.wanted) {
         (StepState::WouldChange, Some(now), Some(wanted)) => {
-            Block::Lines(diff::step(&step.path, now, wanted))
+            ContentBlock::Lines(diff::step(&step.path, now, wanted))
         }
         _ => note_of(step).into(),
     }
@@ -270,8 +270,8 @@ fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
     (head, mark)
 }
 
-pub fn undo_list(all: &[Applied]) -> Page {
-    let mut page = Page::new("Applied plans", "");
+pub fn undo_list(all: &[JournaledApply]) -> Document {
+    let mut page = Document::new("Applied plans", "");
     if all.is_empty() {
         page.add("nothing has been applied");
     }
@@ -293,11 +293,11 @@ pub fn undo_list(all: &[Applied]) -> Page {
     page
 }
 
-fn begun(one: &Applied) -> usize {
+fn begun(one: &JournaledApply) -> usize {
     one.steps.iter().filter(|s| s.begun.is_some()).count()
 }
 
-fn standing(one: &Applied) -> &'static str {
+fn standing(one: &JournaledApply) -> &'static str {
     match (one.undone, one.complete) {
         (true, _) => "undone",
         (false, Some(true)) => "in force",

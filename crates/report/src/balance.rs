@@ -5,11 +5,14 @@ use hugeleaf_balancer::{
 };
 use hugeleaf_units::Bytes;
 
-use crate::metrics::Family;
-use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact};
+use crate::document::{
+    Cell, ColumnShrink, ContentBlock, Document, Mark, Note, Table, TableBuilder, Value, counted,
+    fact,
+};
+use crate::exposition::MetricFamily;
 
-pub fn page(all: &[BalanceStatus]) -> Page {
-    let mut page = Page::new("hugeleaf balance", lead(all));
+pub fn page(all: &[BalanceStatus]) -> Document {
+    let mut page = Document::new("hugeleaf balance", lead(all));
     let is_good = all.iter().all(|status| status.problems.is_empty());
     page.mark = if is_good { Mark::Good } else { Mark::Warn };
     sections(&mut page, all);
@@ -30,14 +33,14 @@ fn lead(all: &[BalanceStatus]) -> String {
 }
 
 /// Adds the sections of each target; adds nothing for an empty list.
-pub fn sections(page: &mut Page, all: &[BalanceStatus]) {
+pub fn sections(page: &mut Document, all: &[BalanceStatus]) {
     for status in all {
         let title = format!("MEMORY TARGET {}", status.name);
         let mut notes = problems(&status.problems);
         notes.extend(Note::each("would", &status.would));
         let said = status.components.iter().filter(|c| !c.standing.is_empty());
         notes.extend(said.map(|c| Note::new(&c.name, standing(c))));
-        let blocks: Vec<Block> = vec![
+        let blocks: Vec<ContentBlock> = vec![
             facts(status).into(),
             components(status).into(),
             notes.into(),
@@ -89,47 +92,47 @@ fn worth(seconds: Option<f64>) -> Cell {
     }
 }
 
-fn components(status: &BalanceStatus) -> TableOf<&ComponentStatus> {
+fn components(status: &BalanceStatus) -> TableBuilder<&ComponentStatus> {
     Table::from_items(&status.components)
         .left("COMPONENT", |c| c.name.as_str())
         .left("KIND", |c| c.kind.as_str())
-        .narrow(Narrow::Drop(2))
+        .narrow(ColumnShrink::Drop(2))
         .right("PID", |c| c.pid.map(|pid| Value::Text(pid.to_string())))
-        .narrow(Narrow::Drop(3))
+        .narrow(ColumnShrink::Drop(3))
         .right("SIZE", |c| c.size_bytes)
         .right("MIN", |c| c.least_bytes)
         .right("MAX", |c| c.most_bytes)
         .right("RESIDENT", |c| c.resident_bytes)
         .right("OVERHEAD", |c| Cell::some_bytes(c.overhead_bytes))
-        .narrow(Narrow::Drop(4))
+        .narrow(ColumnShrink::Drop(4))
         .right("GRANULE", |c| c.granule_bytes)
-        .narrow(Narrow::Drop(5))
+        .narrow(ColumnShrink::Drop(5))
         .right("GAIN", |c| worth(c.gain_seconds_per_second))
         .right("LOSS", |c| worth(c.loss_seconds_per_second))
         .right("MISS COST", |c| worth(Some(c.pressure_seconds_per_second)))
-        .narrow(Narrow::Drop(1))
+        .narrow(ColumnShrink::Drop(1))
 }
 
-fn operations(status: &BalanceStatus) -> TableOf<&ResizeOperation> {
+fn operations(status: &BalanceStatus) -> TableBuilder<&ResizeOperation> {
     let newest = status.view.operations.iter().rev().take(10);
     Table::from_items(newest)
         .left("COMPONENT", |o| o.component.as_str())
         .left("OPER_TYPE", |o| o.kind.name())
         .left("OPER_MODE", |o| o.mode.name())
-        .narrow(Narrow::Drop(1))
+        .narrow(ColumnShrink::Drop(1))
         .right("INITIAL", |o| o.initial)
         .right("TARGET", |o| o.target)
         .right("FINAL", |o| o.end_size)
         .left("STATUS", |o| o.status.name())
         .left("REASON", |o| o.why.as_str())
-        .narrow(Narrow::Wrap)
+        .narrow(ColumnShrink::Wrap)
 }
 
-pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
+pub fn metrics(all: &[BalanceStatus]) -> Vec<MetricFamily> {
     if all.is_empty() {
         return Vec::new();
     }
-    let gauge = Family::gauge;
+    let gauge = MetricFamily::gauge;
     let mut target = gauge(
         "hugeleaf_balance_target_bytes",
         "Total memory that the servers of a target may use",
@@ -151,7 +154,7 @@ pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
         "hugeleaf_balance_problems",
         "Number of problems with a target; hugeleaf guard status lists them",
     );
-    let mut operations = Family::counter(
+    let mut operations = MetricFamily::counter(
         "hugeleaf_balance_operations",
         "Resizes started by the balancer or made manually",
     );
@@ -163,7 +166,7 @@ pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
         operations.add([("target", name)], status.view.operations_total as f64);
         for component in &status.components {
             let labels = [("target", name), ("component", component.name.as_str())];
-            let bytes = |family: &mut Family, bytes: Option<Bytes>| {
+            let bytes = |family: &mut MetricFamily, bytes: Option<Bytes>| {
                 if let Some(bytes) = bytes {
                     family.add(labels, bytes.as_f64());
                 }
@@ -179,8 +182,8 @@ pub fn metrics(all: &[BalanceStatus]) -> Vec<Family> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::metrics::text;
-    use crate::page::TextOptions;
+    use crate::document::TextOptions;
+    use crate::exposition::text;
 
     pub(crate) fn status() -> BalanceStatus {
         serde_json::from_str(

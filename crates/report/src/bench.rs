@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use hugeleaf_proof::Spread;
+use hugeleaf_proof::MedianInterval;
 use hugeleaf_proof::compare::over;
-use hugeleaf_proof::rows::{
+use hugeleaf_proof::result_format::{
     Chart as Declared, NotCompared, Pairing, Parameter, ParameterValue, Quantity, Results, Row,
     TIME,
 };
@@ -13,19 +13,19 @@ use hugeleaf_proof::stats::Better;
 use hugeleaf_units::{Bytes, time::measured};
 use serde_json::{Map, Value as Json};
 
-use crate::page::{
-    Axis, Block, Cell, Chart, ChartKind, CommandHint, Note, Page, Point, Scale, Section, Series,
-    Table, Unit, ratio, short,
+use crate::document::{
+    Axis, AxisUnit, Cell, Chart, ChartKind, CommandHint, ContentBlock, Document, Note, Point,
+    Scale, Section, Series, Table, ratio, short,
 };
 
 /// Maximum number of secondary rows shown at first.
 const MOST_ROWS: usize = 40;
 
 /// Returns the page of a result: headlines, all rows, then notes.
-pub fn page(results: &Results) -> Page {
+pub fn page(results: &Results) -> Document {
     let about = &results.experiment;
     let mut lines = headlines(results).into_iter();
-    let mut page = Page::new(about.name.as_str(), lines.next().unwrap_or_default());
+    let mut page = Document::new(about.name.as_str(), lines.next().unwrap_or_default());
     for line in lines {
         page.add(line);
     }
@@ -41,7 +41,7 @@ pub fn page(results: &Results) -> Page {
     page
 }
 
-pub fn whole_page(results: &Results) -> Page {
+pub fn whole_page(results: &Results) -> Document {
     let mut page = page(results);
     page.add(circumstances(
         &results.experiment.started,
@@ -164,7 +164,7 @@ impl<'a> RowGroup<'a> {
     }
 
     fn of_main(&self, results: &'a Results) -> Section {
-        let mut blocks: Vec<Block> = Vec::new();
+        let mut blocks: Vec<ContentBlock> = Vec::new();
         let Some(main) = results.main() else {
             return Section::default();
         };
@@ -251,7 +251,7 @@ impl<'a> RowGroup<'a> {
         };
         let extents = |arm: &str| {
             let mut layouts = results.layouts.iter();
-            let is_it = |l: &&hugeleaf_proof::rows::PageLayout| {
+            let is_it = |l: &&hugeleaf_proof::result_format::PageLayout| {
                 l.arm == arm && l.at.iter().all(|place| self.words.contains(&place))
             };
             layouts.find(is_it)?.extents_a_block
@@ -364,7 +364,7 @@ impl<'a> RowGroup<'a> {
                 let values: Vec<f64> = same.iter().map(|sample| sample.1).collect();
                 Some(Point::at(
                     same.first()?.0,
-                    Spread::from_samples(&values)?.median,
+                    MedianInterval::from_samples(&values)?.median,
                 ))
             });
             Series::new(*arm, points.collect())
@@ -372,7 +372,7 @@ impl<'a> RowGroup<'a> {
         let series: Vec<Series> = arms.iter().map(of_arm).collect();
         let is_curve = series.iter().any(|series| series.points.len() > 1);
         let x = Axis {
-            unit: Unit::Seconds,
+            unit: AxisUnit::Seconds,
             ..Axis::named("time")
         };
         is_curve.then_some((x, series))
@@ -407,8 +407,8 @@ impl<'a> RowGroup<'a> {
         let x = Axis {
             name: Parameter::number(x, 0).head(),
             unit: match x.ends_with("_bytes") {
-                true => Unit::Bytes,
-                false => Unit::Number,
+                true => AxisUnit::Bytes,
+                false => AxisUnit::Number,
             },
             scale: Scale::Binary,
             steps,
@@ -462,20 +462,20 @@ impl<'a> RowGroup<'a> {
 /// Returns the axis of a quantity; `over` names the baseline of a ratio.
 fn level(quantity: &Quantity, over: Option<&str>, kind: ChartKind) -> Axis {
     let unit = match quantity.unit.as_str() {
-        _ if over.is_some() => Unit::Ratio,
-        "seconds" => Unit::Seconds,
-        "bytes" => Unit::Bytes,
-        _ => Unit::Number,
+        _ if over.is_some() => AxisUnit::Ratio,
+        "seconds" => AxisUnit::Seconds,
+        "bytes" => AxisUnit::Bytes,
+        _ => AxisUnit::Number,
     };
     Axis {
         name: match unit {
-            Unit::Number if !quantity.unit.is_empty() => quantity.unit.clone(),
-            Unit::Ratio => format!("{}, {}", quantity.name, over.unwrap_or_default()),
+            AxisUnit::Number if !quantity.unit.is_empty() => quantity.unit.clone(),
+            AxisUnit::Ratio => format!("{}, {}", quantity.name, over.unwrap_or_default()),
             _ => quantity.name.clone(),
         },
         scale: match (kind, unit) {
-            (ChartKind::Bars, _) | (_, Unit::Ratio) => Scale::Linear,
-            (_, Unit::Bytes) => Scale::Binary,
+            (ChartKind::Bars, _) | (_, AxisUnit::Ratio) => Scale::Linear,
+            (_, AxisUnit::Bytes) => Scale::Binary,
             _ => Scale::Decimal,
         },
         level: over.map(|_| 1.0),
@@ -648,8 +648,8 @@ pub(crate) fn bytes(value: f64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{TextOptions, needs_nothing};
-    use hugeleaf_proof::rows::{ArmInfo, Sample, Unavailable};
+    use crate::document::{TextOptions, needs_nothing};
+    use hugeleaf_proof::result_format::{ArmInfo, Sample, UnavailableArm};
     use std::path::Path;
 
     const READ: &str = "read";
@@ -683,7 +683,7 @@ mod tests {
             Declared::by("working_set_bytes", READ, "Over the first").over_first(),
             Declared::bars("nothing of that name", "Nothing"),
         ];
-        results.unavailable.push(Unavailable {
+        results.unavailable.push(UnavailableArm {
             arm: "hugetlb:1G".to_owned(),
             at: Vec::new(),
             from_bytes: 1,

@@ -4,15 +4,15 @@
 //! colour scheme. Shape or name identifies a series as well as colour.
 
 mod bars;
-mod draw;
+mod primitives;
 mod text;
 mod xy;
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::page::{Chart, ChartKind};
+use crate::document::{Chart, ChartKind};
 
-pub(crate) use draw::STYLE;
+pub(crate) use primitives::STYLE;
 pub use text::text;
 
 /// Returns the chart as one `<svg>` element, usable in a page or as a file. `None` if no point can be drawn.

@@ -1,15 +1,17 @@
 //! `hugeleaf check`: a host's features row by row, with their measured benefit.
 
-use hugeleaf_host::system::features::FileSystemCapabilities;
-use hugeleaf_proof::past_gains::{Worth, Worths};
+use hugeleaf_host::system::system_config::FileSystemCapabilities;
+use hugeleaf_proof::past_gains::{GainsByArm, MeasuredGain};
 use hugeleaf_units::Bytes;
-use hugeleaf_verdict::check::{CheckRow, CheckState, FileSystem, Profile};
+use hugeleaf_verdict::check::{CheckRow, CheckState, FileSystem, WorkloadProfile};
 use serde_json::{Value as Json, json};
 
+use crate::document::{
+    Cell, ColumnShrink, CommandHint, Document, Mark, Note, Table, TableBuilder, fact,
+};
 use crate::json::{answer, merge_fields};
-use crate::page::{Cell, CommandHint, Mark, Narrow, Note, Page, Table, TableOf, fact};
 
-fn text(worth: &Worth) -> String {
+fn text(worth: &MeasuredGain) -> String {
     match (worth.low, worth.high) {
         (Some(low), Some(high)) => format!(
             "×{:.2} [{low:.2}, {high:.2}] {}",
@@ -21,13 +23,13 @@ fn text(worth: &Worth) -> String {
 
 const NOT_MEASURED: &str = "not measured here";
 
-fn worth(row: &CheckRow, measured: &Worths) -> Option<String> {
+fn worth(row: &CheckRow, measured: &GainsByArm) -> Option<String> {
     let arm = row.arm.as_ref()?;
     let Some(all) = measured.get(arm).filter(|all| !all.is_empty()) else {
         return Some(NOT_MEASURED.to_owned());
     };
     // The lowest and the highest ratio say more than a mean.
-    let by = |a: &&Worth, b: &&Worth| a.ratio.total_cmp(&b.ratio);
+    let by = |a: &&MeasuredGain, b: &&MeasuredGain| a.ratio.total_cmp(&b.ratio);
     let (low, high) = (all.iter().min_by(by)?, all.iter().max_by(by)?);
     Some(match all.len() {
         1 => text(low),
@@ -38,12 +40,12 @@ fn worth(row: &CheckRow, measured: &Worths) -> Option<String> {
 pub fn check(
     rows: &[CheckRow],
     file_systems: &[FileSystem],
-    profile: Option<Profile>,
-    measured: &Worths,
-) -> Page {
+    profile: Option<WorkloadProfile>,
+    measured: &GainsByArm,
+) -> Document {
     let count = |state: CheckState| rows.iter().filter(|row| row.state == state).count();
     let who = profile.map_or(String::new(), |profile| format!(" for {}", profile.name()));
-    let mut page = Page::new(
+    let mut page = Document::new(
         "Check",
         format!(
             "{} features{who}: {} to change, {} to check, {} good, {} absent, {} unknown. Nothing \
@@ -70,7 +72,7 @@ pub fn check(
                 Cell::from(row.state.name()).marked(mark(row.state))
             })
             .left("VALUE", |row| row.value.as_deref().unwrap_or("-"))
-            .narrow(Narrow::Wrap);
+            .narrow(ColumnShrink::Wrap);
         page.section(area.to_uppercase(), vec![table.into()]);
     }
     page.section("FILE SYSTEMS", vec![abilities(file_systems).into()]);
@@ -88,7 +90,7 @@ pub fn check(
     page
 }
 
-fn abilities(all: &[FileSystem]) -> TableOf<&FileSystem> {
+fn abilities(all: &[FileSystem]) -> TableBuilder<&FileSystem> {
     let yes = |known: Option<bool>| known.map(|is| if is { "yes" } else { "no" });
     fn can<T>(one: &FileSystem, of: impl Fn(&FileSystemCapabilities) -> Option<T>) -> Option<T> {
         one.can.known().and_then(of)
@@ -140,8 +142,8 @@ fn note(row: &CheckRow) -> Note {
 pub fn check_json(
     rows: &[CheckRow],
     file_systems: &[FileSystem],
-    profile: Option<Profile>,
-    measured: &Worths,
+    profile: Option<WorkloadProfile>,
+    measured: &GainsByArm,
 ) -> String {
     let one = |row: &CheckRow| {
         let worth = row

@@ -3,23 +3,23 @@
 use std::collections::HashSet;
 
 use hugeleaf_proof::compare::{
-    Compared, ComparedRow, ComparedSets, HistoryRow, SetHistory, SetRow, Side, Which,
+    Compared, ComparedRow, ComparedSets, HistoryRow, QuantitySelection, SetHistory, SetRow, Side,
 };
-use hugeleaf_proof::rows::{Parameter, QuantityKind, Results};
+use hugeleaf_proof::result_format::{Parameter, QuantityKind, Results};
 use hugeleaf_proof::stats::{Better, Verdict};
 use serde_json::json;
 
 use crate::bench::value;
-use crate::json::answer;
-use crate::page::{
-    Axis, Block, Cell, Chart, Mark, Note, Page, Point, Series, Table, TableOf, Unit, counted, fact,
-    number,
+use crate::document::{
+    Axis, AxisUnit, Cell, Chart, ContentBlock, Document, Mark, Note, Point, Series, Table,
+    TableBuilder, counted, fact, number,
 };
+use crate::json::answer;
 
 const FEW: usize = 24;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct ComparisonView<'a> {
     pub compared: &'a Compared,
     pub a: (&'a Results, &'a str),
     /// The second result; `None` if two arms of one are compared.
@@ -29,9 +29,9 @@ pub struct Shown<'a> {
 /// The result, its file, and its arm if arms are compared.
 type OneSide<'a> = (&'a Results, &'a str, Option<&'a str>);
 
-impl Shown<'_> {
-    pub fn page(&self, all: bool) -> Page {
-        let mut page = Page::new("hugeleaf compare", self.headline());
+impl ComparisonView<'_> {
+    pub fn page(&self, all: bool) -> Document {
+        let mut page = Document::new("hugeleaf compare", self.headline());
         let side = |name, (measured, file, arm): OneSide<'_>| {
             let arm = arm.map_or_else(String::new, |arm| format!("{arm} of "));
             fact(
@@ -115,7 +115,7 @@ impl Shown<'_> {
 }
 
 /// Compares two sets of results by workload: the gain of the second in percent of throughput.
-pub fn sets(compared: &ComparedSets, which: Which) -> Page {
+pub fn sets(compared: &ComparedSets, which: QuantitySelection) -> Document {
     let mut distinct: Vec<&str> = (compared.rows.iter())
         .map(|row| row.workload.as_str())
         .collect();
@@ -124,11 +124,13 @@ pub fn sets(compared: &ComparedSets, which: Which) -> Page {
         "B over A, {}: {}",
         counted(distinct.len(), "workload"),
         match which {
-            Which::Main => "percent of throughput, above 0 is better; times are shown as rates",
-            Which::Counts => "counts, no timings; above 0 is better, or more if neither is better",
+            QuantitySelection::Main =>
+                "percent of throughput, above 0 is better; times are shown as rates",
+            QuantitySelection::Counts =>
+                "counts, no timings; above 0 is better, or more if neither is better",
         }
     );
-    let mut page = Page::new("hugeleaf compare", lead);
+    let mut page = Document::new("hugeleaf compare", lead);
     let interval = |row: &&SetRow| match (row.low_percent, row.high_percent) {
         (Some(low), Some(high)) => format!("[{low:+.1}, {high:+.1}]"),
         _ => "-".to_owned(),
@@ -141,7 +143,7 @@ pub fn sets(compared: &ComparedSets, which: Which) -> Page {
         .left("WORKLOAD", |row| row.workload.as_str())
         .left("AT", |row| place(&row.at))
         .left("ARM", |row| row.arm.as_deref().unwrap_or_default())
-        .when(which == Which::Counts, |table| {
+        .when(which == QuantitySelection::Counts, |table| {
             table
                 .left("QUANTITY", |row| row.what.as_str())
                 .right("A", |row| side(row.a, &row.unit))
@@ -180,7 +182,7 @@ const fn mark(verdict: Option<Verdict>) -> Mark {
 }
 
 /// Compares many sets: a row for each workload, a column for each set, and a chart for each workload.
-pub fn history(history: &SetHistory) -> Page {
+pub fn history(history: &SetHistory) -> Document {
     let (first, last) = (history.sets.first(), history.sets.last());
     let name = |set: Option<&String>| set.cloned().unwrap_or_default();
     let lead = format!(
@@ -188,7 +190,7 @@ pub fn history(history: &SetHistory) -> Page {
         counted(history.sets.len().saturating_sub(1), "set"),
         name(first)
     );
-    let mut page = Page::new("hugeleaf compare", lead);
+    let mut page = Document::new("hugeleaf compare", lead);
     let others = history.sets.get(1..).unwrap_or_default().iter().enumerate();
     let point = |row: &HistoryRow, set: usize| row.points.get(set).cloned().flatten();
     let table = Table::from_items(&history.rows)
@@ -213,7 +215,10 @@ pub fn history(history: &SetHistory) -> Page {
     notes.extend(Note::each("left out", &history.left_out));
     page.section("", vec![notes.into()]);
     let charts = of_workloads(history);
-    page.section("CHARTS", charts.into_iter().map(Block::Chart).collect());
+    page.section(
+        "CHARTS",
+        charts.into_iter().map(ContentBlock::Chart).collect(),
+    );
     page
 }
 
@@ -254,7 +259,7 @@ fn of_workloads(history: &SetHistory) -> Vec<Chart> {
             ..Axis::named("set")
         },
         y: Axis {
-            unit: Unit::Ratio,
+            unit: AxisUnit::Ratio,
             level: Some(1.0),
             ..Axis::named("over the first set")
         },
@@ -306,7 +311,7 @@ fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Parameter> {
     places.filter(|place| seen.insert(&place.name)).collect()
 }
 
-fn table<'a>(rows: &[&'a ComparedRow]) -> TableOf<&'a ComparedRow> {
+fn table<'a>(rows: &[&'a ComparedRow]) -> TableBuilder<&'a ComparedRow> {
     let has_arm = rows.iter().any(|row| row.arm.is_some());
     let at = |row: &ComparedRow, known: &Parameter| {
         let mut places = row.at.iter();
@@ -356,7 +361,7 @@ pub fn three(ratio: f64) -> String {
     match ratio {
         r if (0.01..10.0).contains(&r) => format!("{r:.3}"),
         r if (0.0001..0.01).contains(&r) => format!("{r:.5}"),
-        r => crate::page::ratio(r),
+        r => crate::document::ratio(r),
     }
 }
 

@@ -1,23 +1,25 @@
 //! `hugeleaf guard`: its status, its log and one pass, as screens and as the served page.
 
-use hugeleaf_guard::one_shot::Pass;
-use hugeleaf_guard::status::{GuardStatus, PoolsStatus, ProgramStatus};
+use hugeleaf_guard::one_shot::OneShotPass;
+use hugeleaf_guard::status::{GuardStatus, PoolCheckStatus, ProcessTreeStatus};
 use hugeleaf_guard::{Action, LogEntry, Proof, TreeState};
 
 use hugeleaf_units::time::{format_elapsed, measured};
 
-use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value, counted, fact, listed};
+use crate::document::{
+    Cell, ColumnShrink, Document, Mark, Note, Table, TableBuilder, Value, counted, fact, listed,
+};
 
 mod metrics;
 #[cfg(test)]
 mod tests;
-mod web;
+mod web_pages;
 
 pub use metrics::metrics;
-pub use web::answer;
+pub use web_pages::answer;
 
-pub fn status(status: &GuardStatus) -> Page {
-    let mut page = Page::new("hugeleaf guard", lead(status));
+pub fn status(status: &GuardStatus) -> Document {
+    let mut page = Document::new("hugeleaf guard", lead(status));
     let is_good = status.problems.is_empty() && status.pools.findings.is_empty();
     page.mark = match (is_good, status.paused_since.is_some()) {
         (true, false) => Mark::Good,
@@ -51,7 +53,7 @@ fn lead(status: &GuardStatus) -> String {
 }
 
 /// Returns findings on pools, services and plans, and pages given back; empty if everything is in order.
-fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
+fn pools(status: &PoolCheckStatus) -> Vec<crate::document::ContentBlock> {
     let findings: Vec<Note> = (status.findings.iter())
         .map(|finding| {
             Note::marked(&finding.severity, Mark::Warn, &finding.text).run("run", &finding.command)
@@ -69,7 +71,7 @@ fn pools(status: &PoolsStatus) -> Vec<crate::page::Block> {
 }
 
 /// Builds a row for each process tree; the status lists most base-page memory first.
-fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
+fn programs(all: &[ProcessTreeStatus]) -> TableBuilder<&ProcessTreeStatus> {
     Table::from_items(all)
         .left("STATE", |p| stand(p))
         .right("PID", |p| Value::Text(p.pid.to_string()))
@@ -78,20 +80,20 @@ fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
             true => Cell::empty(),
             false => p.group.as_str().into(),
         })
-        .narrow(Narrow::Drop(2))
+        .narrow(ColumnShrink::Drop(2))
         .right("BASE", |p| p.base_bytes)
         .right("HUGE", |p| p.huge_bytes)
         .right("COVERAGE", |p| Cell::percent(p.coverage))
         .right("CPU", |p| Cell::percent(p.cpu))
-        .narrow(Narrow::Drop(3))
+        .narrow(ColumnShrink::Drop(3))
         .right("PROMOTED", |p| Cell::some_bytes(p.promoted_bytes))
-        .narrow(Narrow::Drop(4))
+        .narrow(ColumnShrink::Drop(4))
         .left("PROOF", in_short)
-        .narrow(Narrow::Drop(1))
+        .narrow(ColumnShrink::Drop(1))
 }
 
 /// Returns the test result without its interval, which the page of the process tree shows.
-fn in_short(program: &&ProgramStatus) -> String {
+fn in_short(program: &&ProcessTreeStatus) -> String {
     let proof = &program.proof;
     match (&program.proof_detail, proof.split_once(" (")) {
         (Proof::Proven(_), Some((difference, _))) => difference.to_owned(),
@@ -99,7 +101,7 @@ fn in_short(program: &&ProgramStatus) -> String {
     }
 }
 
-fn stand(program: &ProgramStatus) -> Cell {
+fn stand(program: &ProcessTreeStatus) -> Cell {
     let mark = match program.standing.state {
         TreeState::Managed | TreeState::AlreadyHuge => Mark::Good,
         TreeState::Promoting
@@ -112,7 +114,7 @@ fn stand(program: &ProgramStatus) -> Cell {
     Cell::from(program.standing.state.name()).marked(mark)
 }
 
-fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
+fn why(all: &[ProcessTreeStatus]) -> Vec<crate::document::ContentBlock> {
     use TreeState::{AlreadyHuge, Managed};
     let all = all.iter();
     let said = all.filter(|p| !matches!(p.standing.state, AlreadyHuge | Managed));
@@ -122,12 +124,12 @@ fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
         .left("RULE", |p| {
             format!("{}: {}", p.standing.rule, action(p.action))
         })
-        .narrow(Narrow::Drop(1))
+        .narrow(ColumnShrink::Drop(1))
         .left("REASON", |p| match &p.job {
             Some(job) => format!("{}; {job}", p.standing.text),
             None => p.standing.text.clone(),
         })
-        .narrow(Narrow::Wrap);
+        .narrow(ColumnShrink::Wrap);
     vec![table.into()]
 }
 
@@ -201,23 +203,23 @@ fn itself(status: &GuardStatus) -> Vec<(String, Cell)> {
     ]
 }
 
-pub fn log(entries: &[LogEntry]) -> Page {
+pub fn log(entries: &[LogEntry]) -> Document {
     let lead = entries.is_empty().then_some("No decisions yet.");
-    let mut page = Page::new("hugeleaf guard log", lead.unwrap_or_default());
+    let mut page = Document::new("hugeleaf guard log", lead.unwrap_or_default());
     page.add(entries_table(entries));
     page
 }
 
-fn entries_table(entries: &[LogEntry]) -> TableOf<&LogEntry> {
+fn entries_table(entries: &[LogEntry]) -> TableBuilder<&LogEntry> {
     Table::from_items(entries)
         .left("TIME", |e| e.at.as_str())
         .left("EVENT", |e| what(e))
         .right("PID", |e| e.pid.map(|pid| Value::Text(pid.to_string())))
         .left("NAME", |e| e.name.as_str())
         .right("TOOK", |e| e.seconds.map(Value::Duration))
-        .narrow(Narrow::Drop(1))
+        .narrow(ColumnShrink::Drop(1))
         .left("", |e| e.text.as_str())
-        .narrow(Narrow::Wrap)
+        .narrow(ColumnShrink::Wrap)
 }
 
 fn what(entry: &LogEntry) -> Cell {
@@ -229,7 +231,7 @@ fn what(entry: &LogEntry) -> Cell {
     Cell::from(entry.what.as_str()).marked(mark)
 }
 
-pub fn once(pass: &Pass) -> Page {
+pub fn once(pass: &OneShotPass) -> Document {
     let count = |state| {
         let programs = pass.programs.iter();
         programs.filter(|p| p.standing.state == state).count()
@@ -247,7 +249,7 @@ pub fn once(pass: &Pass) -> Page {
         ),
         (false, _, _, done) => format!("{} promoted or demoted.", programs_of(done)),
     };
-    let mut page = Page::new("hugeleaf guard --once", lead);
+    let mut page = Document::new("hugeleaf guard --once", lead);
     page.section("PROCESS TREES", vec![programs(&pass.programs).into()])
         .section("REASONS", why(&pass.programs));
     let pools: Vec<Note> = Note::each("", &pass.pools).collect();

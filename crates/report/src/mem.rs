@@ -5,33 +5,35 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{
-    Fact, Host, PageUsage, Pid, Process, Role, RunSettings, Segment, SharedObject, ThpAdvice,
-    totals,
+    Fact, Host, MappingRole, PageUsage, Pid, Process, ProcessMapping, RunSettings,
+    SharedMemoryObject, ThpAdvice, totals,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::roles::{RoleState, program, role_of};
+use hugeleaf_verdict::role_results::{RoleResult, program, role_of};
 use hugeleaf_verdict::why::{SegmentAccount, Verdict};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use crate::document::{
+    Cell, ContentBlock, Document, Note, Section, Table, TableBuilder, Value, counted, listed,
+};
 use crate::json::{answer, merge_fields, value};
-use crate::page::{Block, Cell, Note, Page, Section, Table, TableOf, Value, counted, listed};
-use crate::roles;
-use crate::screen::cut;
+use crate::run_roles;
+use crate::terminal_text::cut;
 
 /// The model of `mem`, shared by terminal and JSON.
 #[derive(Debug, Clone)]
-pub struct Mem<'a> {
+pub struct MemView<'a> {
     pub host: &'a Host,
     /// Processes, those with most base-page memory first.
     pub processes: &'a [Process],
-    pub shared: &'a [SharedObject],
+    pub shared: &'a [SharedMemoryObject],
     /// True if targets were named: then segments are shown, and totals cover the targets only.
     pub targeted: bool,
     /// For each of `processes`, the verdicts on its ranges; empty unless requested.
     pub accounts: &'a [Vec<SegmentAccount>],
     /// For each of `processes`, its roles if `hugeleaf run` started it; empty otherwise.
-    pub roles: &'a [Vec<RoleState>],
+    pub roles: &'a [Vec<RoleResult>],
 }
 
 const ROWS: usize = 25;
@@ -48,10 +50,10 @@ fn held(process: &Process) -> Option<&[PageUsage]> {
 
 /// Adds a column for each page size and kind that a row holds, smallest first. Base pages always have a column.
 fn by_size<T>(
-    table: TableOf<T>,
+    table: TableBuilder<T>,
     host: &Host,
     held: impl Fn(&T) -> Option<&[PageUsage]> + Copy,
-) -> TableOf<T> {
+) -> TableBuilder<T> {
     let rows = table.items().iter().filter_map(held).flatten();
     let mut columns: BTreeSet<_> = rows.map(|h| (h.size, h.kind)).collect();
     columns.insert((host.base_page, PageKind::Base));
@@ -75,7 +77,7 @@ fn in_words(held: &PageUsage) -> String {
     }
 }
 
-impl Mem<'_> {
+impl MemView<'_> {
     /// Returns the sums over the shown processes, with each shared page counted once.
     pub fn totals(&self) -> Vec<PageUsage> {
         if self.targeted {
@@ -95,8 +97,8 @@ impl Mem<'_> {
     }
 
     /// Returns the screen; `all` shows all segments, even small ones.
-    pub fn page(&self, all: bool) -> Page {
-        let mut page = Page::new("Memory by page size", "");
+    pub fn page(&self, all: bool) -> Document {
+        let mut page = Document::new("Memory by page size", "");
         if !self.targeted {
             page.add(self.ranking(all))
                 .add(self.hidden())
@@ -131,10 +133,10 @@ impl Mem<'_> {
         let rows = ranked(self.processes, self.shared, all);
         let units = rows.iter().any(|row| row.first.unit.is_some());
         let rest = rows.get(ROWS..).unwrap_or_default();
-        let base: Bytes = rest.iter().map(Ranked::on_base).sum();
+        let base: Bytes = rest.iter().map(RankedGroup::on_base).sum();
         let table = Table::from_items(rows)
             .right("PID", |row| row.first.pid)
-            .left("NAME", Ranked::name)
+            .left("NAME", RankedGroup::name)
             .when(units, |t| t.left("UNIT", |row| row.first.unit.clone()))
             .right("RESIDENT", |row| row.resident);
         by_size(table, self.host, |row| row.held.as_deref())
@@ -156,12 +158,12 @@ impl Mem<'_> {
         }
     }
 
-    fn shared_blocks(&self) -> Vec<Block> {
-        let is_held = |o: &&SharedObject| !o.by_page_size.is_empty();
-        let shared: Vec<&SharedObject> = self.shared.iter().filter(is_held).collect();
+    fn shared_blocks(&self) -> Vec<ContentBlock> {
+        let is_held = |o: &&SharedMemoryObject| !o.by_page_size.is_empty();
+        let shared: Vec<&SharedMemoryObject> = self.shared.iter().filter(is_held).collect();
         let remarks = shared.iter().flat_map(|o| remarks(o)).map(Note::plain);
         let remarks: Vec<Note> = remarks.collect();
-        let misaligned = |o: &SharedObject| match o.misaligned.len() {
+        let misaligned = |o: &SharedMemoryObject| match o.misaligned.len() {
             0 => Cell::default(),
             n => format!("{n} of {}", o.attached.len()).into(),
         };
@@ -176,13 +178,13 @@ impl Mem<'_> {
         vec![table.into(), remarks.into()]
     }
 
-    fn segments<'a>(&self, p: &'a Process, all: bool) -> TableOf<MemoryRow<'a>> {
+    fn segments<'a>(&self, p: &'a Process, all: bool) -> TableBuilder<MappingRow<'a>> {
         // The name is the last left-aligned column, which is cut on a narrow screen.
         let table = Table::from_items(rows_of(self.host, p, all))
             .left("ROLE", |r| r.role.name())
             .left("ADDRESS", |r| r.own(|s| format!("{:x}", s.range.start())))
             .left("ASKED", |r| r.own(requested))
-            .left("NAME", MemoryRow::name)
+            .left("NAME", MappingRow::name)
             .right("RESIDENT", |r| {
                 Cell::some_bytes(r.held.iter().map(|h| h.bytes).sum())
             });
@@ -194,7 +196,7 @@ impl Mem<'_> {
             .nonzero_column("SWAPPED", |r| r.sum(|s| s.swapped))
     }
 
-    fn under_run(&self, i: usize, p: &Process) -> Vec<Block> {
+    fn under_run(&self, i: usize, p: &Process) -> Vec<ContentBlock> {
         match (&p.run, slice_at(self.roles, i)) {
             (Fact::Unreadable(error), _) => {
                 let text = "under hugeleaf run, with settings that cannot be read";
@@ -202,7 +204,7 @@ impl Mem<'_> {
             }
             (Fact::Known(_), roles) if !roles.is_empty() => {
                 let mut blocks = vec!["under hugeleaf run:".into()];
-                blocks.extend(roles::blocks(roles));
+                blocks.extend(run_roles::blocks(roles));
                 blocks
             }
             _ => Vec::new(),
@@ -256,7 +258,7 @@ impl Mem<'_> {
 }
 
 /// A row of the ranking: a process, or several of one name and unit.
-struct Ranked<'a> {
+struct RankedGroup<'a> {
     first: &'a Process,
     count: usize,
     /// Memory by page size; `None` if it cannot be read.
@@ -265,8 +267,8 @@ struct Ranked<'a> {
     page_tables: Bytes,
 }
 
-impl<'a> Ranked<'a> {
-    fn new(processes: &[&'a Process], shared: &[SharedObject]) -> Option<Ranked<'a>> {
+impl<'a> RankedGroup<'a> {
+    fn new(processes: &[&'a Process], shared: &[SharedMemoryObject]) -> Option<RankedGroup<'a>> {
         let first = *processes.iter().min_by_key(|p| p.pid)?;
         let memory = match (processes.len(), held(first)) {
             (1, memory) => memory.map(<[PageUsage]>::to_vec),
@@ -277,7 +279,7 @@ impl<'a> Ranked<'a> {
             Some(memory) if processes.len() > 1 => PageUsage::total(memory),
             _ => processes.iter().map(|p| p.resident).sum(),
         };
-        Some(Ranked {
+        Some(RankedGroup {
             first,
             count: processes.len(),
             held: memory,
@@ -302,7 +304,11 @@ impl<'a> Ranked<'a> {
 
 /// Returns the rows of the ranking, most base-page memory first. Processes of one name and unit are one row unless `all` are
 /// shown.
-fn ranked<'a>(processes: &'a [Process], shared: &[SharedObject], all: bool) -> Vec<Ranked<'a>> {
+fn ranked<'a>(
+    processes: &'a [Process],
+    shared: &[SharedMemoryObject],
+    all: bool,
+) -> Vec<RankedGroup<'a>> {
     let mut groups: BTreeMap<_, Vec<&'a Process>> = BTreeMap::new();
     for p in processes {
         let alone = all.then_some(p.pid);
@@ -310,8 +316,8 @@ fn ranked<'a>(processes: &'a [Process], shared: &[SharedObject], all: bool) -> V
         groups.entry(key).or_default().push(p);
     }
     let rows = groups.into_values();
-    let mut rows: Vec<Ranked<'a>> = rows
-        .filter_map(|group| Ranked::new(&group, shared))
+    let mut rows: Vec<RankedGroup<'a>> = rows
+        .filter_map(|group| RankedGroup::new(&group, shared))
         .collect();
     rows.sort_by_key(|row| (Reverse(row.on_base()), row.first.pid));
     rows
@@ -329,7 +335,7 @@ fn marked_name(p: &Process) -> String {
     }
 }
 
-fn head(p: &Process) -> Vec<Block> {
+fn head(p: &Process) -> Vec<ContentBlock> {
     let unit = listed(" of ", &p.unit);
     let part = |h: &PageUsage| format!("{} {}", in_words(h), h.bytes);
     let parts = held(p).map(|held| format!(": {}", listed("", held.iter().map(part))));
@@ -355,7 +361,7 @@ fn head(p: &Process) -> Vec<Block> {
     blocks
 }
 
-fn remarks(object: &SharedObject) -> Vec<String> {
+fn remarks(object: &SharedMemoryObject) -> Vec<String> {
     const SHOWN: usize = 5;
     let misaligned = object.misaligned.clone();
     let worse = object.worse.iter().map(|(pid, _)| *pid);
@@ -377,18 +383,18 @@ fn remarks(object: &SharedObject) -> Vec<String> {
 }
 
 /// A row of a process's table: a segment, or the small segments of a role.
-struct MemoryRow<'a> {
-    role: Role,
-    segments: Vec<&'a Segment>,
+struct MappingRow<'a> {
+    role: MappingRole,
+    segments: Vec<&'a ProcessMapping>,
     is_one: bool,
     held: Vec<PageUsage>,
 }
 
-impl<'a> MemoryRow<'a> {
-    fn new(role: Role, segments: Vec<&'a Segment>, is_one: bool) -> MemoryRow<'a> {
+impl<'a> MappingRow<'a> {
+    fn new(role: MappingRole, segments: Vec<&'a ProcessMapping>, is_one: bool) -> MappingRow<'a> {
         let mut held = Vec::new();
         PageUsage::add_all(&mut held, segments.iter().flat_map(|s| &s.by_page_size));
-        MemoryRow {
+        MappingRow {
             role,
             segments,
             is_one,
@@ -397,7 +403,7 @@ impl<'a> MemoryRow<'a> {
     }
 
     /// Formats a field of a single segment; empty if the row has several.
-    fn own(&self, of: fn(&Segment) -> String) -> String {
+    fn own(&self, of: fn(&ProcessMapping) -> String) -> String {
         let one = self.segments.first().filter(|_| self.is_one);
         one.map_or_else(String::new, |segment| of(segment))
     }
@@ -409,43 +415,43 @@ impl<'a> MemoryRow<'a> {
         }
     }
 
-    fn sum(&self, of: fn(&Segment) -> Bytes) -> Cell {
+    fn sum(&self, of: fn(&ProcessMapping) -> Bytes) -> Cell {
         Cell::some_bytes(self.segments.iter().map(|s| of(s)).sum())
     }
 }
 
 /// Returns the segments that could hold a huge page, largest first, then a row for each role with the others.
 /// `all` lists every segment.
-fn rows_of<'a>(host: &Host, p: &'a Process, all: bool) -> Vec<MemoryRow<'a>> {
+fn rows_of<'a>(host: &Host, p: &'a Process, all: bool) -> Vec<MappingRow<'a>> {
     let smallest = host.pmd_page.get().unwrap_or(host.base_page).bytes();
-    let size = |s: &Segment| s.resident + s.swapped;
+    let size = |s: &ProcessMapping| s.resident + s.swapped;
     let segments = p.segments.iter().filter(|s| !size(s).is_zero());
-    let (mut large, small): (Vec<&Segment>, Vec<&Segment>) =
+    let (mut large, small): (Vec<&ProcessMapping>, Vec<&ProcessMapping>) =
         segments.partition(|s| all || size(s) >= smallest);
     large.sort_by_key(|s| (Reverse(s.resident), s.range));
-    let mut roles: BTreeMap<Role, Vec<&Segment>> = BTreeMap::new();
+    let mut roles: BTreeMap<MappingRole, Vec<&ProcessMapping>> = BTreeMap::new();
     for segment in small {
         roles.entry(segment.role).or_default().push(segment);
     }
     let large = large
         .into_iter()
-        .map(|s| MemoryRow::new(s.role, vec![s], true));
+        .map(|s| MappingRow::new(s.role, vec![s], true));
     let small = roles
         .into_iter()
-        .map(|(role, all)| MemoryRow::new(role, all, false));
+        .map(|(role, all)| MappingRow::new(role, all, false));
     large.chain(small).collect()
 }
 
 /// Returns the last component of a file's path; `--json` has the full path.
-fn name(s: &Segment) -> String {
+fn name(s: &ProcessMapping) -> String {
     match s.name.rsplit('/').next() {
         Some("") | None => "-".into(),
-        Some(last) if s.name.starts_with('/') && s.role != Role::Shm => last.to_owned(),
+        Some(last) if s.name.starts_with('/') && s.role != MappingRole::Shm => last.to_owned(),
         Some(_) => s.name.clone(),
     }
 }
 
-fn requested(s: &Segment) -> String {
+fn requested(s: &ProcessMapping) -> String {
     let hugetlb = s.request.hugetlb.map(|size| format!("hugetlb {size}"));
     let advised = match s.request.advised {
         ThpAdvice::Huge => Some("huge".to_owned()),
@@ -496,7 +502,7 @@ fn write_segments(out: &mut String, p: &Process, accounts: &[SegmentAccount]) {
     };
 }
 
-fn segment_answer(s: &Segment, run: Option<String>, verdicts: &[Verdict]) -> Json {
+fn segment_answer(s: &ProcessMapping, run: Option<String>, verdicts: &[Verdict]) -> Json {
     let more = json!({
         "role": s.role,
         "name": s.name,
@@ -512,7 +518,7 @@ fn segment_answer(s: &Segment, run: Option<String>, verdicts: &[Verdict]) -> Jso
     merge_fields(s.range, more)
 }
 
-fn shared_answer(o: &SharedObject) -> Json {
+fn shared_answer(o: &SharedMemoryObject) -> Json {
     let (major, minor, inode) = o.object;
     let worse = (o.worse.iter()).map(|(pid, held)| json!({ "pid": pid, "by_page_size": held }));
     json!({
@@ -527,7 +533,7 @@ fn shared_answer(o: &SharedObject) -> Json {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GlobalSize {
+pub struct HostPageUsage {
     #[serde(rename = "page_bytes")]
     pub size: PageSize,
     pub kind: PageKind,
@@ -544,7 +550,7 @@ pub struct GlobalSize {
 }
 
 /// Returns the host's memory by page size, in the style of `svmon -G`.
-pub fn global(host: &Host) -> Vec<GlobalSize> {
+pub fn global(host: &Host) -> Vec<HostPageUsage> {
     let m = &host.memory;
     // Absent values of this kernel count as 0; an unreadable value makes the sum unknown.
     let sum = |facts: &[&Fact<Bytes>]| match facts.iter().find_map(|fact| fact.error()) {
@@ -556,7 +562,7 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
     if let (Some(total), Some(free), Some(pools)) =
         (m.total.get(), m.free.get(), sum(&[&m.hugetlb]).get())
     {
-        rows.push(GlobalSize {
+        rows.push(HostPageUsage {
             size: host.base_page,
             kind: PageKind::Base,
             pool: Some(total - pools),
@@ -566,7 +572,7 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
         });
     }
     if let Some(size) = host.pmd_page.get() {
-        rows.push(GlobalSize {
+        rows.push(HostPageUsage {
             size,
             kind: PageKind::Thp,
             pool: None,
@@ -578,7 +584,7 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
     for pool in host.pools.iter().filter(|p| p.node.is_none()) {
         if let (Some(total), Some(free)) = (pool.total.get(), pool.free.get()) {
             let (total, free) = (total.in_bytes(pool.size), free.in_bytes(pool.size));
-            rows.push(GlobalSize {
+            rows.push(HostPageUsage {
                 size: pool.size,
                 kind: PageKind::Hugetlb,
                 pool: Some(total),
@@ -591,8 +597,8 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
     rows
 }
 
-pub fn global_page(host: &Host) -> Page {
-    let mut page = Page::new("Memory by page size", "");
+pub fn global_page(host: &Host) -> Document {
+    let mut page = Document::new("Memory by page size", "");
     let table = Table::from_items(global(host))
         .right("PAGE SIZE", |row| row.size)
         .left("KIND", |row| row.kind)
@@ -662,7 +668,10 @@ mod tests {
             row(40, "bash", 7, 100),
         ];
         assert_eq!(shown, expected);
-        let names: Vec<String> = ranked(&all, &[], true).iter().map(Ranked::name).collect();
+        let names: Vec<String> = ranked(&all, &[], true)
+            .iter()
+            .map(RankedGroup::name)
+            .collect();
         assert_eq!(names, ["postgres", "bash", "bash", "bash", "bash"]);
     }
 
@@ -672,7 +681,7 @@ mod tests {
         hidden.by_page_size = Fact::Absent;
         let all = [process(20, "bash", 5), hidden.clone(), hidden];
         let rows = ranked(&all, &[], false);
-        let names: Vec<String> = rows.iter().map(Ranked::name).collect();
+        let names: Vec<String> = rows.iter().map(RankedGroup::name).collect();
         assert_eq!(names, ["bash", "bash ×2"]);
         assert_eq!(rows[1].held, None);
         assert_eq!(rows[1].resident, Bytes::from_mib(2));

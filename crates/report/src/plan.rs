@@ -1,21 +1,22 @@
 //! `hugeleaf plan`: demand, pools, remaining base-page memory, settings, and the resulting steps;
 //! as a screen and as JSON.
 
-use hugeleaf_plan::host::{Obstacle, Place, StepOutcome, StepPreview};
+use hugeleaf_plan::host_changes::{Obstacle, PathState, StepOutcome, StepPreview};
 use hugeleaf_plan::{
-    Knob, Needs, Plan, PoolPlan, ServicePlan, StepAction, demand_lines, needs, sum_pages,
+    FollowUp, Knob, Plan, PoolPlan, ServicePlan, StepAction, demand_lines, needs, sum_pages,
 };
 use hugeleaf_units::Pages;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::json::{answer, merge_fields};
-use crate::page::{
-    Block, Cell, CommandHint, Mark, Note, Page, Section, Table, TableOf, counted, listed,
+use crate::document::{
+    Cell, CommandHint, ContentBlock, Document, Mark, Note, Section, Table, TableBuilder, counted,
+    listed,
 };
+use crate::json::{answer, merge_fields};
 
 #[derive(Debug, Clone, Copy)]
-pub struct Planned<'a> {
+pub struct PlanView<'a> {
     pub plan: &'a Plan,
     /// The steps, with the current value of each changed setting.
     pub steps: &'a [StepPreview],
@@ -25,10 +26,10 @@ pub struct Planned<'a> {
     pub written: Option<&'a str>,
 }
 
-impl Planned<'_> {
-    pub fn page(&self) -> Page {
+impl PlanView<'_> {
+    pub fn page(&self) -> Document {
         let plan = self.plan;
-        let mut page = Page::new("Plan", head(plan));
+        let mut page = Document::new("Plan", head(plan));
         if let Some(reason) = &plan.force {
             page.add(format!("Forced below the margin, because: {reason}"));
         }
@@ -53,7 +54,7 @@ impl Planned<'_> {
         notes.chain(obstacles).chain(unread).collect()
     }
 
-    fn next(&self) -> Vec<Block> {
+    fn next(&self) -> Vec<ContentBlock> {
         if self.plan.pools.is_empty() && self.steps.is_empty() {
             return vec!["Nothing to set: this plan has no steps.".into()];
         }
@@ -109,7 +110,7 @@ fn head(plan: &Plan) -> String {
     )
 }
 
-fn service(service: &ServicePlan) -> Block {
+fn service(service: &ServicePlan) -> ContentBlock {
     let mut about = vec![service.kind.name().to_owned()];
     about.extend(service.unit.as_ref().map(|unit| format!("unit {unit}")));
     about.extend(service.user.as_ref().map(|user| format!("user {user}")));
@@ -127,7 +128,7 @@ fn service(service: &ServicePlan) -> Block {
     Section::new(title, vec![notes.into()]).into()
 }
 
-fn pools(plan: &Plan) -> TableOf<&PoolPlan> {
+fn pools(plan: &Plan) -> TableBuilder<&PoolPlan> {
     // Columns that are empty for most plans.
     let some = |of: fn(&PoolPlan) -> Pages| plan.pools.iter().any(|pool| of(pool).get() > 0);
     let unknown = || Cell::from("?");
@@ -145,7 +146,7 @@ fn pools(plan: &Plan) -> TableOf<&PoolPlan> {
         .left("FOR", |p| p.services.join(", "))
 }
 
-fn base(plan: &Plan) -> Vec<Block> {
+fn base(plan: &Plan) -> Vec<ContentBlock> {
     let left = |plan: &Plan| plan.left().map_or("none".into(), Cell::from);
     let table = Table::from_items([plan])
         .right("MEMORY", |plan| plan.host.memory)
@@ -164,7 +165,7 @@ fn base(plan: &Plan) -> Vec<Block> {
     vec![table.into(), note.into()]
 }
 
-fn setting(knob: &Knob) -> Block {
+fn setting(knob: &Knob) -> ContentBlock {
     let was = knob.was.as_deref().unwrap_or("?");
     let title = format!("{}: {was} -> {}", knob.path.display(), knob.now);
     let notes = vec![Note::new("why", &knob.why), Note::new("risk", &knob.risk)];
@@ -172,17 +173,17 @@ fn setting(knob: &Knob) -> Block {
 }
 
 #[derive(Serialize)]
-struct Right<'a> {
+struct MissingPermission<'a> {
     lacks: &'a str,
     change: String,
 }
 
-fn lacks(plan: &Plan) -> Vec<Right<'_>> {
-    let group = plan.group.iter().map(|group| Right {
+fn lacks(plan: &Plan) -> Vec<MissingPermission<'_>> {
+    let group = plan.group.iter().map(|group| MissingPermission {
         lacks: &group.why,
         change: format!("vm.hugetlb_shm_group = {}", group.gid),
     });
-    let limits = plan.limits.iter().map(|limit| Right {
+    let limits = plan.limits.iter().map(|limit| MissingPermission {
         lacks: &limit.why,
         change: format!(
             "limits.d: {} soft and hard memlock {}",
@@ -190,7 +191,7 @@ fn lacks(plan: &Plan) -> Vec<Right<'_>> {
         ),
     });
     let units = plan.units.iter().filter_map(|unit| {
-        Some(Right {
+        Some(MissingPermission {
             lacks: &unit.why,
             change: format!("{}: LimitMEMLOCK={}", unit.unit, unit.memlock?),
         })
@@ -213,7 +214,7 @@ fn rights(plan: &Plan) -> Vec<Note> {
     notes
 }
 
-fn step(looked: &StepPreview) -> Block {
+fn step(looked: &StepPreview) -> ContentBlock {
     let step = &looked.step;
     let change = match looked.state.name() {
         "already" => format!("{}, already set", after(looked)),
@@ -234,17 +235,17 @@ fn step(looked: &StepPreview) -> Block {
     Section::new(format!("{}: {change}", step.id), vec![notes.into()]).into()
 }
 
-fn short(place: &Place) -> String {
+fn short(place: &PathState) -> String {
     match place {
-        Place::Absent => "absent".to_owned(),
-        Place::File { .. } => "a file".to_owned(),
-        Place::Folder { .. } => "a folder".to_owned(),
-        Place::Other => "something else".to_owned(),
-        Place::Value { value } => value.clone(),
-        Place::Pool { pages, .. } => pages.to_string(),
-        Place::Mount { .. } => "mounted".to_owned(),
-        Place::NoMount => "not mounted".to_owned(),
-        Place::OtherMount { kind } => kind.clone(),
+        PathState::Absent => "absent".to_owned(),
+        PathState::File { .. } => "a file".to_owned(),
+        PathState::Folder { .. } => "a folder".to_owned(),
+        PathState::Other => "something else".to_owned(),
+        PathState::Value { value } => value.clone(),
+        PathState::Pool { pages, .. } => pages.to_string(),
+        PathState::Mount { .. } => "mounted".to_owned(),
+        PathState::NoMount => "not mounted".to_owned(),
+        PathState::OtherMount { kind } => kind.clone(),
     }
 }
 
@@ -266,7 +267,7 @@ fn after(looked: &StepPreview) -> String {
 fn step_answer(looked: &StepPreview) -> Json {
     let step = StepOutcome {
         after: Some(looked.wanted.clone()),
-        needs: Needs::Nothing,
+        needs: FollowUp::Nothing,
         ..StepOutcome::from_preview(looked)
     };
     merge_fields(step, json!({ "needs": needs(&looked.step.needs) }))

@@ -7,10 +7,10 @@ use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::predict::{Method, NoPrediction, Observation, Predicted, ReadLatency};
 use serde_json::json;
 
+use crate::document::{Cell, CommandHint, ContentBlock, Document};
 use crate::json::answer;
-use crate::page::{Block, Cell, CommandHint, Page};
 
-pub struct Prediction<'a> {
+pub struct PredictionView<'a> {
     /// The target as it was typed.
     pub target: &'a str,
     /// The watched processes; not empty.
@@ -22,8 +22,8 @@ pub struct Prediction<'a> {
     pub predicted: &'a Result<Predicted, NoPrediction>,
 }
 
-impl Prediction<'_> {
-    pub fn page(&self) -> Page {
+impl PredictionView<'_> {
+    pub fn page(&self) -> Document {
         let who = match self.processes {
             [one] => format!("{} ({})", one.name, one.pid),
             all => format!("{} ({} processes)", self.target, all.len()),
@@ -35,9 +35,9 @@ impl Prediction<'_> {
             ),
             Err(why) => format!("{who}: {why}"),
         };
-        let mut page = Page::new("Expected effect of huge pages", says);
-        page.section("", vec![Block::Facts(self.facts())]);
-        page.section("NEXT", vec![Block::Commands(self.commands())]);
+        let mut page = Document::new("Expected effect of huge pages", says);
+        page.section("", vec![ContentBlock::Facts(self.facts())]);
+        page.section("NEXT", vec![ContentBlock::Commands(self.commands())]);
         page
     }
 

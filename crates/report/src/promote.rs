@@ -3,23 +3,25 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Host, Role};
+use hugeleaf_host::{Host, MappingRole};
 use hugeleaf_mover::{
-    BytesByReason, Method, NoZeros, Outcome, Pace, ProcessEnd, ProcessOutcome, Reason, Stalls,
-    StoppedBy,
+    BytesByReason, Method, Outcome, Pace, ProcessEnd, ProcessOutcome, Reason, Stalls, StoppedBy,
+    ZeroRestoreError,
 };
 use hugeleaf_units::Bytes;
 use hugeleaf_units::time::{format_elapsed, measured};
-use hugeleaf_verdict::advice::{self, ScreenCommand, risks};
+use hugeleaf_verdict::advice::{self, AdvisedCommand, risks};
 use hugeleaf_verdict::eligible;
-use hugeleaf_verdict::growth::{self, Holes};
-use hugeleaf_verdict::unaligned_ends::{Ends, ends};
+use hugeleaf_verdict::partial_blocks::{self, PartialBlocks};
+use hugeleaf_verdict::unaligned_ends::{UnalignedEndsSetting, ends};
 use serde_json::json;
 
+use crate::document::{
+    Cell, CommandHint, Document, Mark, Note, Table, TableBuilder, listed, thousands,
+};
 use crate::json::{answer, merge_fields};
-use crate::page::{Cell, CommandHint, Mark, Note, Page, Table, TableOf, listed, thousands};
 
-pub use hugeleaf_verdict::advice::Scheduler;
+pub use hugeleaf_verdict::advice::JobScheduler;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -52,24 +54,24 @@ pub struct PromoteRequest<'a> {
     /// The targets as typed, joined by spaces, after [`ALL`] if needed.
     pub targets: &'a str,
     pub pace: Pace,
-    pub commands: &'a Commands,
+    pub commands: &'a HostCommands,
 }
 
 /// Commands for this host that these pages mention.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Commands {
+pub struct HostCommands {
     /// Path of hugeleaf, for lines that another program runs.
     program: String,
-    scheduler: Scheduler,
+    scheduler: JobScheduler,
     /// The smaller THP size for the ends of mappings, if the host has one.
-    ends: Option<Ends>,
-    compact: ScreenCommand,
-    shmem_at_boot: ScreenCommand,
+    ends: Option<UnalignedEndsSetting>,
+    compact: AdvisedCommand,
+    shmem_at_boot: AdvisedCommand,
 }
 
-impl Commands {
-    pub fn new(host: &Host, program: String, scheduler: Scheduler) -> Commands {
-        Commands {
+impl HostCommands {
+    pub fn new(host: &Host, program: String, scheduler: JobScheduler) -> HostCommands {
+        HostCommands {
             program,
             scheduler,
             ends: ends(host),
@@ -79,9 +81,9 @@ impl Commands {
     }
 }
 
-pub fn page(outcome: &Outcome, request: &PromoteRequest<'_>) -> Page {
+pub fn page(outcome: &Outcome, request: &PromoteRequest<'_>) -> Document {
     let title = format!("hugeleaf {}", request.direction.verb());
-    let mut page = Page::new(title, headline(outcome, request));
+    let mut page = Document::new(title, headline(outcome, request));
     page.mark = match outcome.is_complete() {
         true => Mark::Good,
         false if outcome.dry_run => Mark::Plain,
@@ -133,7 +135,7 @@ fn headline(outcome: &Outcome, request: &PromoteRequest<'_>) -> String {
 fn processes<'a>(
     outcome: &'a Outcome,
     request: &PromoteRequest<'_>,
-) -> TableOf<&'a ProcessOutcome> {
+) -> TableBuilder<&'a ProcessOutcome> {
     let already = match request.direction {
         Direction::Promote => "HUGE BEFORE",
         Direction::Demote => "BASE BEFORE",
@@ -247,7 +249,7 @@ fn zeros(outcome: &Outcome, request: &PromoteRequest<'_>) -> [(&'static str, Opt
         format!(
             "by {gone} of zero pages, which the split returned to the kernel{why}; writes of the \
              process allocate them again. To promote with them: {}",
-            growth::promotion(request.targets, 1)
+            partial_blocks::promotion(request.targets, 1)
         )
     });
     let unmapped = (!unmapped.is_zero()).then(|| {
@@ -259,16 +261,16 @@ fn zeros(outcome: &Outcome, request: &PromoteRequest<'_>) -> [(&'static str, Opt
     [("zeros:", back), ("smaller:", gone), ("smaller:", unmapped)]
 }
 
-fn no_zeros(why: NoZeros) -> String {
+fn no_zeros(why: ZeroRestoreError) -> String {
     match why {
-        NoZeros::Denied => "restoring it takes CAP_SYS_PTRACE".to_owned(),
-        NoZeros::Pressure => "the host is short of memory".to_owned(),
-        NoZeros::Failed(errno) => format!("restoring it failed: {errno}"),
+        ZeroRestoreError::Denied => "restoring it takes CAP_SYS_PTRACE".to_owned(),
+        ZeroRestoreError::Pressure => "the host is short of memory".to_owned(),
+        ZeroRestoreError::Failed(errno) => format!("restoring it failed: {errno}"),
     }
 }
 
 /// The partly resident blocks, by the reason why they are skipped.
-type AllHoles = BTreeMap<eligible::Reason, Holes>;
+type AllHoles = BTreeMap<eligible::Reason, PartialBlocks>;
 
 /// Returns notes on the reasons, largest first.
 fn reasons(parts: &[BytesByReason], holes: &AllHoles, request: &PromoteRequest<'_>) -> Vec<Note> {
@@ -313,12 +315,16 @@ fn about_processes(outcome: &Outcome) -> Vec<Note> {
         .collect()
 }
 
-fn advised(label: &str, next: ScreenCommand) -> CommandHint {
+fn advised(label: &str, next: AdvisedCommand) -> CommandHint {
     let risk = risks(&next.changes);
     CommandHint::new(label, next.command).at_risk(risk)
 }
 
-fn remedy(reason: Reason, holes: &AllHoles, request: &PromoteRequest<'_>) -> Option<ScreenCommand> {
+fn remedy(
+    reason: Reason,
+    holes: &AllHoles,
+    request: &PromoteRequest<'_>,
+) -> Option<AdvisedCommand> {
     use eligible::Reason::{CopyOnWrite, ProcessDisabled, TooSmall};
     use eligible::Remedy::{Change, PromoteAndGrow};
     let targets = request.targets;
@@ -352,7 +358,7 @@ fn remedy(reason: Reason, holes: &AllHoles, request: &PromoteRequest<'_>) -> Opt
             format!("hugeleaf {verb} {targets}    # when memory is free again").into()
         }
         Reason::NoContiguousMemory => request.commands.compact.clone(),
-        Reason::SharedByOthers(Some(why)) => return why.remedy().map(ScreenCommand::from),
+        Reason::SharedByOthers(Some(why)) => return why.remedy().map(AdvisedCommand::from),
         Reason::CgroupLimit => "hugeleaf status    # the cgroup's limits".into(),
         _ => return None,
     })
@@ -439,7 +445,7 @@ fn stalls(stalls: &Stalls, request: &PromoteRequest<'_>) -> String {
 
 /// Returns commands that promote the memory again after a restart of the process. Private memory must be
 /// filled first. Shared memory also needs the knob on while it is mapped, or it is misaligned.
-fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<ScreenCommand> {
+fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<AdvisedCommand> {
     let Some(process) = outcome.processes.iter().find(|p| !p.done.is_zero()) else {
         return Vec::new();
     };
@@ -454,13 +460,13 @@ fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<
     }
     let shared = outcome.processes.iter().flat_map(|p| &p.by_role);
     let shared = shared
-        .filter(|r| r.role == Role::Shm)
+        .filter(|r| r.role == MappingRole::Shm)
         .any(|r| !r.done.is_zero());
     let commands = request.commands;
     let program = &commands.program;
     let name = target.trim_end_matches(".service");
     let again = match commands.scheduler {
-        Scheduler::Systemd => {
+        JobScheduler::Systemd => {
             let name = format!("hugeleaf-{}", name.replace('@', "-"));
             format!(
                 "printf '[Service]\\nType=oneshot\\nSuccessExitStatus=1 3\\nExecStart={program} \
@@ -470,12 +476,12 @@ fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<
             )
         }
         // cron ignores files with a dot in their names.
-        Scheduler::Cron => format!(
+        JobScheduler::Cron => format!(
             "echo '*/10 * * * * root {program} promote {all}{target} >/dev/null 2>&1' > \
              /etc/cron.d/hugeleaf-{}",
             name.replace(['.', '@', ':'], "-")
         ),
-        Scheduler::Unknown => format!(
+        JobScheduler::Unknown => format!(
             "{program} promote {all}{target}    # after each restart, once it has filled its memory"
         ),
     };
@@ -502,7 +508,7 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::TextOptions;
+    use crate::document::TextOptions;
     use hugeleaf_mover::{DoneBy, NoSplit, RoleOutcome, Totals};
     use hugeleaf_sys::{Errno, Pid};
     use serde_json::Value;
@@ -519,10 +525,10 @@ mod tests {
         }
     }
 
-    static CRON: LazyLock<Commands> = LazyLock::new(|| commands(Scheduler::Cron, None));
+    static CRON: LazyLock<HostCommands> = LazyLock::new(|| commands(JobScheduler::Cron, None));
 
-    fn commands(scheduler: Scheduler, ends: Option<Ends>) -> Commands {
-        Commands {
+    fn commands(scheduler: JobScheduler, ends: Option<UnalignedEndsSetting>) -> HostCommands {
+        HostCommands {
             program: "/usr/bin/hugeleaf".to_owned(),
             scheduler,
             ends,
@@ -533,7 +539,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_mappings_have_a_smaller_size_where_the_processor_knows_one() {
-        let ends = Ends {
+        let ends = UnalignedEndsSetting {
             size: "2M".parse().unwrap(),
             path: "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled".to_owned(),
             setting: "never".to_owned(),
@@ -545,7 +551,7 @@ mod tests {
                 eligible::Reason::TooSmall.into(),
                 &holes(),
                 &PromoteRequest {
-                    commands: &commands(Scheduler::Cron, ends),
+                    commands: &commands(JobScheduler::Cron, ends),
                     ..request(Direction::Promote)
                 },
             )
@@ -555,7 +561,7 @@ mod tests {
             "echo inherit > FILE    # pages of 2M for these, after a restart"
         );
         assert_eq!(of(None), None);
-        let on = Ends {
+        let on = UnalignedEndsSetting {
             command: None,
             ..ends
         };
@@ -593,7 +599,7 @@ mod tests {
                 bytes: Bytes::from_mib(2),
             }],
             by_role: vec![RoleOutcome {
-                role: Role::Anon,
+                role: MappingRole::Anon,
                 requested: Bytes::from_mib(3200),
                 done: Bytes::from_mib(3190),
             }],
@@ -612,7 +618,7 @@ mod tests {
 
     fn holes() -> AllHoles {
         let of = |reason| {
-            let mut holes = Holes::default();
+            let mut holes = PartialBlocks::default();
             holes.add(reason, Bytes::from_mib(30), Bytes::from_mib(10));
             (reason, holes)
         };
@@ -688,7 +694,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/why/fragmented");
         let root = hugeleaf_host::Root::at(root);
         let host = hugeleaf_host::read_host(&root, &hugeleaf_sys::Kernel::new()).unwrap();
-        let commands = Commands::new(&host, "hugeleaf".to_owned(), Scheduler::Cron);
+        let commands = HostCommands::new(&host, "hugeleaf".to_owned(), JobScheduler::Cron);
         let mut process = one();
         process.failed[0].reason = Reason::NoContiguousMemory;
         let request = PromoteRequest {
@@ -765,12 +771,12 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
     #[test]
     fn shared_memory_also_needs_the_knob_to_last() {
         let mut process = one();
-        process.by_role[0].role = Role::Shm;
+        process.by_role[0].role = MappingRole::Shm;
         for (scheduler, line) in [
-            (Scheduler::Systemd, "systemctl enable --now"),
-            (Scheduler::Cron, "/etc/cron.d/hugeleaf-mariadb"),
+            (JobScheduler::Systemd, "systemctl enable --now"),
+            (JobScheduler::Cron, "/etc/cron.d/hugeleaf-mariadb"),
             (
-                Scheduler::Unknown,
+                JobScheduler::Unknown,
                 "/usr/bin/hugeleaf promote mariadb.service",
             ),
         ] {

@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_proof::result::ResultFile;
-use hugeleaf_proof::rows::{Row, fields};
+use hugeleaf_proof::prove_result::ProveResult;
+use hugeleaf_proof::result_format::{Row, fields};
 use hugeleaf_proof::stats::{self, Better, Effect, Estimator, Verdict, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
-use hugeleaf_proof::{Arm, Design, ExperimentEnd, Holds, embedded};
+use hugeleaf_proof::{Arm, Design, ExperimentEnd, HoldResult, try_experiment};
 use hugeleaf_units::time::{measured, minutes};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::bench::bytes;
-use crate::page::{
-    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Series, Table, TableOf, Unit, Value,
-    counted as counted_of, number, ratio, thousands,
+use crate::document::{
+    Axis, AxisUnit, Cell, Chart, ChartKind, Document, Mark, Note, Point, Series, Table,
+    TableBuilder, Value, counted as counted_of, number, ratio, thousands,
 };
 
 /// Returns the page of a result: the verdict, then its evidence.
-pub fn page(result: &ResultFile) -> Page {
+pub fn page(result: &ProveResult) -> Document {
     let (name, _) = who(result);
     let title = format!("{name}: {}", result.verdict);
-    let mut page = Page::new(title, headline(result));
+    let mut page = Document::new(title, headline(result));
     page.mark = mark(result.verdict);
     page.add(meaning(result));
     page.add(ratios(result)).add(samples_over_time(result));
@@ -32,7 +32,7 @@ pub fn page(result: &ResultFile) -> Page {
 }
 
 /// Returns the page with details for reproduction on another machine: rejected pairs, host, settings, command.
-pub fn whole_page(result: &ResultFile) -> Page {
+pub fn whole_page(result: &ProveResult) -> Document {
     let mut page = page(result);
     let rejected = result.rejected.iter();
     let rejected =
@@ -48,17 +48,17 @@ pub fn whole_page(result: &ResultFile) -> Page {
 }
 
 /// Returns the name of the target for a title, and for a text with the target as typed, which may be a PID.
-fn who(result: &ResultFile) -> (&str, String) {
+fn who(result: &ProveResult) -> (&str, String) {
     let target = &result.experiment.target;
     match &result.experiment.process {
-        Some(name) if name != target && target != embedded::TARGET => {
+        Some(name) if name != target && target != try_experiment::TARGET => {
             (name.as_str(), format!("{name} ({target})"))
         }
         _ => (target.as_str(), target.clone()),
     }
 }
 
-fn notes(result: &ResultFile) -> Vec<Note> {
+fn notes(result: &ProveResult) -> Vec<Note> {
     let mut notes: Vec<Note> = Note::each("also", also_said(result)).collect();
     notes.push(Note::new("how", how(result)));
     notes.extend(Note::each("note", &result.caveats));
@@ -67,7 +67,7 @@ fn notes(result: &ResultFile) -> Vec<Note> {
 }
 
 /// Formats the headline: `12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17], 24 pairs`.
-fn headline(result: &ResultFile) -> String {
+fn headline(result: &ProveResult) -> String {
     let verdict = result.verdict;
     let effect = match &result.effect {
         // A quantile read from buckets has known bounds only.
@@ -100,7 +100,7 @@ pub(crate) fn difference(verdict: Verdict, better: Better, effect: Option<&Effec
 }
 
 /// Returns further results of the pairs: the effect as assigned, and the tests behind `same`.
-fn also_said(result: &ResultFile) -> Vec<String> {
+fn also_said(result: &ProveResult) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(all) = &result.intention_to_treat {
         let better = result.experiment.better;
@@ -132,7 +132,7 @@ fn also_said(result: &ResultFile) -> Vec<String> {
     lines
 }
 
-fn meaning(result: &ResultFile) -> String {
+fn meaning(result: &ProveResult) -> String {
     let e = &result.experiment;
     let better = match e.better {
         Better::Higher => "higher is better",
@@ -162,11 +162,11 @@ fn meaning(result: &ResultFile) -> String {
 }
 
 /// Returns the holds if they contradict the pairs.
-fn unsettled(result: &ResultFile) -> Option<&Holds> {
+fn unsettled(result: &ProveResult) -> Option<&HoldResult> {
     result.holds.as_ref().filter(|holds| !holds.settled)
 }
 
-fn shared_bucket(result: &ResultFile) -> Option<[Option<f64>; 2]> {
+fn shared_bucket(result: &ProveResult) -> Option<[Option<f64>; 2]> {
     result.buckets.as_ref()?.shared
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn mark(verdict: Verdict) -> Mark {
 }
 
 /// Returns the chart of all pairs, with the effect as a band.
-fn ratios(result: &ResultFile) -> Chart {
+fn ratios(result: &ProveResult) -> Chart {
     let pairs = result.pairs.iter().zip(1u32..);
     let points = pairs.map(|(pair, n)| Point::at(f64::from(n), pair.ratio));
     let points: Vec<Point> = points.collect();
@@ -200,7 +200,7 @@ fn ratios(result: &ResultFile) -> Chart {
         kind: ChartKind::Dots,
         x: Axis::named("pair"),
         y: Axis {
-            unit: Unit::Ratio,
+            unit: AxisUnit::Ratio,
             level: Some(1.0),
             ..Axis::default()
         },
@@ -211,7 +211,7 @@ fn ratios(result: &ResultFile) -> Chart {
     }
 }
 
-fn samples_over_time(result: &ResultFile) -> Chart {
+fn samples_over_time(result: &ProveResult) -> Chart {
     let arm = |arm: Arm, name: &str| {
         let samples = result.samples(arm).map_or(&[][..], |row| &row.samples);
         let points = samples
@@ -228,7 +228,7 @@ fn samples_over_time(result: &ResultFile) -> Chart {
     }
 }
 
-fn samples(result: &ResultFile) -> TableOf<&Row> {
+fn samples(result: &ProveResult) -> TableBuilder<&Row> {
     let end = |row: &Row, of: fn(f64, f64) -> f64| row.values().into_iter().reduce(of);
     Table::from_items(result.rows.iter().filter(|row| row.quantity.main))
         .left("PAGES", |row| &row.arm)
@@ -246,7 +246,7 @@ pub(crate) fn counted(row: &Row) -> Option<f64> {
     Some(row.samples.first()?.value)
 }
 
-fn also_measured(result: &ResultFile) -> TableOf<&'static str> {
+fn also_measured(result: &ProveResult) -> TableBuilder<&'static str> {
     let of = |arm, name: &str| match result.row(arm, name).and_then(counted) {
         None => Cell::from(Value::Unreadable),
         Some(value) if name.ends_with("CPUs") => Cell::decimal(Some(value), 2),
@@ -266,7 +266,7 @@ fn also_measured(result: &ResultFile) -> TableOf<&'static str> {
 }
 
 /// Returns the memory by page size: bytes before, in both arms, and after.
-fn page_sizes(result: &ResultFile) -> Table {
+fn page_sizes(result: &ProveResult) -> Table {
     let stages = [
         ("BEFORE", &result.page_sizes.before),
         ("BASE", &result.page_sizes.base),
@@ -290,7 +290,7 @@ fn page_sizes(result: &ResultFile) -> Table {
         .done()
 }
 
-fn how(result: &ResultFile) -> String {
+fn how(result: &ProveResult) -> String {
     let (e, s) = (&result.experiment, &result.settings);
     let design = match e.design {
         Design::RandomPairs => format!(
@@ -336,7 +336,7 @@ fn how(result: &ResultFile) -> String {
 }
 
 /// Returns the final state of the memory, and its differences from the initial state.
-fn left(result: &ResultFile) -> String {
+fn left(result: &ProveResult) -> String {
     let e = &result.experiment;
     let Some(arm) = e.left_on else {
         return "the target has ended".to_owned();
@@ -379,14 +379,14 @@ fn change(what: &str, before: Bytes, after: Bytes) -> String {
     format!("{what} {after}, before {before} ({by} {direction})")
 }
 
-fn next(result: &ResultFile) -> Option<Note> {
+fn next(result: &ProveResult) -> Option<Note> {
     let target = &result.experiment.target;
     if result.settings.same_pages {
         return None;
     }
     match result.verdict {
         // The database of `try` has exited when the user reads this.
-        Verdict::Faster if target == embedded::TARGET => None,
+        Verdict::Faster if target == try_experiment::TARGET => None,
         Verdict::Faster if result.experiment.left_on != Some(Arm::Large) => {
             Some(Note::new("next", "").run("", format!("hugeleaf promote {target}")))
         }
@@ -407,7 +407,7 @@ fn next(result: &ResultFile) -> Option<Note> {
 }
 
 /// Returns the next step for an effect that needs longer than an interval: pairs that start after it has settled.
-fn settled_after(result: &ResultFile, holds: &Holds) -> String {
+fn settled_after(result: &ProveResult, holds: &HoldResult) -> String {
     let interval = (holds.seconds / 4.0).max(result.settings.interval_seconds);
     // Each arm of a pair takes the settling time and one and a half intervals.
     let pair = 2.0 * (holds.seconds + 1.5 * interval);
@@ -432,10 +432,10 @@ fn needed(effect: &Effect, equal: f64) -> f64 {
 }
 
 /// Returns the next step after an unclear result, from its pairs, their noise, effect and duration.
-pub(crate) fn longer(result: &ResultFile) -> String {
+pub(crate) fn longer(result: &ProveResult) -> String {
     let pairs = result.pairs.len();
     let settings = &result.settings;
-    let is_try = result.experiment.target == embedded::TARGET;
+    let is_try = result.experiment.target == try_experiment::TARGET;
     let command = if is_try {
         "hugeleaf try"
     } else {
@@ -478,8 +478,8 @@ pub(crate) fn longer(result: &ResultFile) -> String {
 }
 
 #[cfg(test)]
-pub(crate) fn example() -> ResultFile {
-    use hugeleaf_proof::rows::{Quantity, Sample};
+pub(crate) fn example() -> ProveResult {
+    use hugeleaf_proof::result_format::{Quantity, Sample};
     let text = r#"{
       "schema": 2,
       "experiment": {
@@ -517,7 +517,7 @@ pub(crate) fn example() -> ResultFile {
                    "knobs": [{"name": "enabled", "value": "madvise"}], "version": "0.1.0"},
       "command": ["hugeleaf", "prove", "redis-server", "--metric", "redis:localhost:6379"]
     }"#;
-    let mut result: ResultFile = serde_json::from_str(text).expect("the example is a result");
+    let mut result: ProveResult = serde_json::from_str(text).expect("the example is a result");
     let commands = Quantity::rate(&result.experiment.name, "commands/s").main();
     let base = [(3.0, 51000.0), (8.0, 50000.0), (14.0, 52000.0)];
     let large = [(5.0, 57000.0), (6.0, 56000.0), (12.0, 58500.0)];
@@ -553,8 +553,10 @@ pub(crate) fn example() -> ResultFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{TextOptions, needs_nothing};
-    use hugeleaf_proof::result::{AsAssigned, Buckets, Equivalence, FinalMemory};
+    use crate::document::{TextOptions, needs_nothing};
+    use hugeleaf_proof::prove_result::{
+        BeforeAfterMemory, BucketedQuantile, Equivalence, IntentionToTreat,
+    };
 
     #[test]
     fn the_screen_to_the_letter() {
@@ -602,16 +604,16 @@ next  hugeleaf promote redis-server
         // Earlier files have no name; `try` has one for its database.
         result.experiment.process = None;
         assert_eq!(who(&result), ("1234", "1234".to_owned()));
-        result.experiment.target = embedded::TARGET.into();
+        result.experiment.target = try_experiment::TARGET.into();
         result.experiment.process = Some("hugeleaf".to_owned());
-        assert_eq!(who(&result).0, embedded::TARGET);
+        assert_eq!(who(&result).0, try_experiment::TARGET);
     }
 
     #[test]
     fn what_is_not_as_found_is_worded() {
         let mut result = example();
         assert!(left(&result).ends_with("as found"));
-        result.left = Some(FinalMemory {
+        result.left = Some(BeforeAfterMemory {
             as_found: false,
             resident_before_bytes: Bytes::from_mib(206),
             resident_after_bytes: Bytes::from_mib(155),
@@ -631,7 +633,7 @@ next  hugeleaf promote redis-server
     fn one_bucket_is_a_refusal_with_advice() {
         let mut result = example();
         result.verdict = Verdict::Unclear;
-        result.buckets = Some(Buckets {
+        result.buckets = Some(BucketedQuantile {
             shared: Some([Some(0.02), Some(0.05)]),
             interpolated: Some(0.92),
             instead: Some("http://h/metrics#mean(lat)".to_owned()),
@@ -665,7 +667,7 @@ next  hugeleaf promote redis-server
             not_below: true,
             not_above: true,
         });
-        result.intention_to_treat = Some(AsAssigned {
+        result.intention_to_treat = Some(IntentionToTreat {
             pairs: Vec::new(),
             astray: 2,
             effect: result.effect,
@@ -738,7 +740,7 @@ next  hugeleaf promote redis-server
     }
 
     /// An unclear result with the given pairs, duration and interval.
-    fn unclear(pairs: usize, seconds: f64, [low, middle, high]: [f64; 3]) -> ResultFile {
+    fn unclear(pairs: usize, seconds: f64, [low, middle, high]: [f64; 3]) -> ProveResult {
         let mut result = example();
         result.verdict = Verdict::Unclear;
         result.pairs = std::iter::repeat_n(result.pairs[0], pairs).collect();
@@ -751,7 +753,7 @@ next  hugeleaf promote redis-server
     #[test]
     fn the_next_step_follows_from_what_was_seen() {
         let mut result = unclear(20, 200.0, [0.97, 1.04, 1.115]);
-        let says = |result: &ResultFile| next(result).unwrap().text.to_string();
+        let says = |result: &ProveResult| next(result).unwrap().text.to_string();
         let text = says(&result);
         // ±7 % narrows to ±3.2 % in 4.9 times the time, independent of the requested duration.
         assert!(
@@ -767,7 +769,7 @@ next  hugeleaf promote redis-server
             says(&result)
         );
         result.settings.pairs = None;
-        result.experiment.target = embedded::TARGET.into();
+        result.experiment.target = try_experiment::TARGET.into();
         assert!(
             says(&result).starts_with("hugeleaf try --for 17m: "),
             "{}",
@@ -812,7 +814,7 @@ next  hugeleaf promote redis-server
 
     #[test]
     fn json_is_the_file() {
-        let back = hugeleaf_proof::rows::Results::read(&example().to_json()).unwrap();
+        let back = hugeleaf_proof::result_format::Results::read(&example().to_json()).unwrap();
         assert_eq!(back.rows, example().rows);
         // The round trip is lossless.
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();

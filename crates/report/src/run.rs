@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use hugeleaf_launcher::{ProcessPeak, WatchReport};
-use hugeleaf_proof::result::{HostFingerprint, Knob};
+use hugeleaf_proof::prove_result::{HostFingerprint, Knob};
 use hugeleaf_units::Bytes;
-use hugeleaf_verdict::roles::RoleState;
+use hugeleaf_verdict::role_results::RoleResult;
 use serde::Serialize;
 
-use crate::page::Page;
-use crate::roles;
+use crate::document::Document;
+use crate::run_roles;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -29,7 +29,7 @@ fn sizes(of: &ProcessPeak) -> String {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct RunSettings {
+pub struct RecordedSettings {
     pub version: String,
     pub knobs: Vec<Knob>,
 }
@@ -44,14 +44,14 @@ pub struct RunReport {
     pub seconds: f64,
     pub exit: Exit,
     pub host: HostFingerprint,
-    pub settings: RunSettings,
+    pub settings: RecordedSettings,
     #[serde(flatten)]
     pub found: WatchReport,
 }
 
 impl RunReport {
-    pub fn page(&self) -> Page {
-        let (mut page, found) = (Page::default(), &self.found);
+    pub fn page(&self) -> Document {
+        let (mut page, found) = (Document::default(), &self.found);
         match found.processes.len() + found.left_out {
             0 => {
                 page.add("hugeleaf: run: the program exited before its first scan");
@@ -100,9 +100,9 @@ pub fn hidden_sqlite_line(path: &Path) -> String {
     )
 }
 
-fn add(page: &mut Page, who: String, roles: &[RoleState]) {
+fn add(page: &mut Document, who: String, roles: &[RoleResult]) {
     page.add(who);
-    for block in roles::blocks(roles) {
+    for block in run_roles::blocks(roles) {
         page.add(block);
     }
 }

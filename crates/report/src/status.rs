@@ -3,17 +3,17 @@
 //! An absent feature takes at most a line. An unreadable value is shown as `unknown`, and a finding gives
 //! the reason. Findings come last, because the end of the output stays visible.
 
-use hugeleaf_host::{Fact, Host, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse};
+use hugeleaf_host::{Fact, Host, MemoryLimit, PageSizeInfo, Pool, Thp, ThpMemoryKind, ThpOrder};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::advice::risks;
-use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
+use hugeleaf_verdict::findings::{Finding, MemoryByName, Severity, by_name};
 use serde_json::{Value as Json, json};
 
-use crate::json::{answer, merge_fields};
-use crate::page::{
-    Block, Cell, CommandHint, Mark, Narrow, Note, Page, Section, Table, TableOf, Value, counted,
-    listed,
+use crate::document::{
+    Cell, ColumnShrink, CommandHint, ContentBlock, Document, Mark, Note, Section, Table,
+    TableBuilder, Value, counted, listed,
 };
+use crate::json::{answer, merge_fields};
 
 /// Maximum number of items of each kind, before `and N more`.
 const MOST_CGROUPS: usize = 8;
@@ -21,8 +21,8 @@ const MOST_HOLDERS: usize = 4;
 const MOST_LOG_LINES: usize = 3;
 const ALL: &str = "hugeleaf status --json";
 
-pub fn status(host: &Host, findings: &[Finding]) -> Page {
-    let mut page = Page::new("Host", head(host));
+pub fn status(host: &Host, findings: &[Finding]) -> Document {
+    let mut page = Document::new("Host", head(host));
     page.section("PAGE SIZES", vec![page_sizes(host).into()])
         .add(pools(host))
         .section("USAGE AND SETTINGS", vec![settings(host).into()])
@@ -82,7 +82,7 @@ fn head(host: &Host) -> String {
 /// Sizes in one row: the smaller THP sizes mostly share their settings.
 type Alike<'a> = Vec<&'a PageSizeInfo>;
 
-fn page_sizes(host: &Host) -> TableOf<Alike<'_>> {
+fn page_sizes(host: &Host) -> TableBuilder<Alike<'_>> {
     let setting = |info: &PageSizeInfo| settings_of(host, info.size, info.kind, info.enabled);
     let limit = |info: &PageSizeInfo| info.available.clone().map(|had| had.limited_by);
     let alike = |a: &PageSizeInfo, b: &PageSizeInfo| {
@@ -104,7 +104,7 @@ fn page_sizes(host: &Host) -> TableOf<Alike<'_>> {
         .right("SIZE", |r| span(r, |i| i.size.into()))
         .left("KIND", |r| r[0].kind)
         .left("ON", |r| if r[0].enabled { "yes" } else { "no" })
-        .narrow(Narrow::Drop(2))
+        .narrow(ColumnShrink::Drop(2))
         .left("PRIVATE", |r| setting(r[0]).0)
         .left("SHARED", |r| setting(r[0]).1)
         .right("AVAILABLE NOW", |r| span(r, available))
@@ -112,7 +112,7 @@ fn page_sizes(host: &Host) -> TableOf<Alike<'_>> {
             span(r, |i| known(&i.if_defragmented))
         })
         .left("LIMITED BY", |r| known(limit(r[0])))
-        .narrow(Narrow::Drop(1))
+        .narrow(ColumnShrink::Drop(1))
 }
 
 fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (String, String) {
@@ -125,8 +125,8 @@ fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (S
             let order = thp.and_then(|thp| thp.orders.iter().find(|o| o.size == size));
             match (thp, order) {
                 (Some(thp), Some(order)) => (
-                    words(order.setting(thp, ThpUse::Private)),
-                    words(order.setting(thp, ThpUse::Shared)),
+                    words(order.setting(thp, ThpMemoryKind::Private)),
+                    words(order.setting(thp, ThpMemoryKind::Shared)),
                 ),
                 _ => alike("-"),
             }
@@ -134,7 +134,7 @@ fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (S
     }
 }
 
-fn pools(host: &Host) -> Block {
+fn pools(host: &Host) -> ContentBlock {
     if host.pools.is_empty() {
         return Section::new("", vec!["hugetlb: not in this kernel.".into()]).into();
     }
@@ -159,7 +159,7 @@ fn pools(host: &Host) -> Block {
     Section::new("HUGETLB POOLS", vec![pool_table(shown).into(), note.into()]).into()
 }
 
-fn pool_table(pools: Vec<&Pool>) -> TableOf<&Pool> {
+fn pool_table(pools: Vec<&Pool>) -> TableBuilder<&Pool> {
     let less = |a: &Fact<Pages>, b: &Fact<Pages>| {
         let difference = |a: Pages| b.clone().map(|b| Pages(a.get().saturating_sub(b.get())));
         known(a.clone().and_then(difference))
@@ -258,14 +258,14 @@ fn hugetlb_line(host: &Host) -> String {
     let mut holders = by_name(&host.owners);
     holders.retain(|holder| !holder.hugetlb.is_zero());
     holders.sort_by_key(|holder| std::cmp::Reverse(holder.hugetlb));
-    let one = |holder: &Holder| {
+    let one = |holder: &MemoryByName| {
         let each = if holder.processes > 1 { "up to " } else { "" };
         format!("{} {each}{}", named(holder), holder.hugetlb)
     };
     listed("mapped by ", holders.iter().take(MOST_HOLDERS).map(one))
 }
 
-fn named(holder: &Holder) -> String {
+fn named(holder: &MemoryByName) -> String {
     match holder.processes {
         1 => holder.name.clone(),
         n => format!("{n} × {}", holder.name),
@@ -352,7 +352,8 @@ fn khugepaged_runs(host: &Host, thp: &Thp) -> bool {
     let on = |setting: Option<&str>| setting.is_none_or(|word| !matches!(word, "never" | "deny"));
     let pmd = host.pmd_page.get();
     let mut full = thp.orders.iter().filter(|o| Some(o.size) == pmd);
-    !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.effective(thp, ThpUse::Shared)))
+    !thp.khugepaged_sizes(pmd).is_empty()
+        || full.any(|o| on(o.effective(thp, ThpMemoryKind::Shared)))
 }
 
 fn millis(millis: u64) -> Cell {
@@ -435,7 +436,7 @@ fn memory_limits(host: &Host) -> Section {
     }
 }
 
-fn kernel_log(host: &Host) -> TableOf<&String> {
+fn kernel_log(host: &Host) -> TableBuilder<&String> {
     let lines = host.kernel_log.known().map_or(&[][..], Vec::as_slice);
     let last = &lines[lines.len().saturating_sub(MOST_LOG_LINES)..];
     Table::from_items(last).left("", |line| *line)
@@ -449,7 +450,7 @@ pub(crate) fn severity_word(severity: Severity) -> Cell {
     })
 }
 
-pub(crate) fn findings_block(findings: &[Finding]) -> Block {
+pub(crate) fn findings_block(findings: &[Finding]) -> ContentBlock {
     let note = |finding: &Finding| {
         let command = CommandHint::new("run", &finding.command).at_risk(risks(&finding.advice));
         Note::new(severity_word(finding.severity), &finding.text).then(command)

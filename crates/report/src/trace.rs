@@ -4,32 +4,32 @@
 //! any machine.
 
 mod charts;
+mod detail_pages;
 mod diff;
 mod diff_json;
 mod format;
 mod json;
-mod lock;
-mod parts;
+mod sections;
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::SourceState;
-use hugeleaf_trace::tables::collections::all_not_measured;
-use hugeleaf_trace::tables::work::{self, IoTotals};
+use hugeleaf_trace::tables::data_sources::all_not_measured;
+use hugeleaf_trace::tables::io_and_pins::{self, IoTotals};
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::trace::TraceFinding;
+use hugeleaf_verdict::trace_findings::TraceFinding;
 
-use crate::page::{Block, CommandHint, Note, Page, Section};
+use crate::document::{CommandHint, ContentBlock, Document, Note, Section};
 use crate::status::severity_word;
 use format::{ending, host, when, who};
-use parts::host::{cpu, work_line};
-use parts::{FINDINGS, memory};
+use sections::intervals_and_io::{cpu, work_line};
+use sections::{FINDINGS, memory};
 
 pub use charts::flames;
-pub use diff::Compared;
+pub use detail_pages::{callers_page, lock_page};
+pub use diff::TraceDiff;
 pub use diff_json::diff_json;
 pub use json::{callers_json, json};
-pub use lock::{callers_page, lock_page};
-pub use parts::{PARTS, TracePart};
+pub use sections::{PARTS, TraceSection};
 
 /// Rows of each part on one screen. Pins have none if nothing is pinned.
 const SCREEN: [(&str, usize); 4] = [
@@ -51,13 +51,13 @@ pub struct TraceView<'a> {
 impl TraceView<'_> {
     /// Returns one screen: target, time, page sizes and findings. Findings come last, because the end of the output
     /// stays visible.
-    pub fn screen(&self) -> Page {
+    pub fn screen(&self) -> Document {
         let trace = self.trace;
         let mut page = self.head();
         let is_shown = |(name, _): &(&str, usize)| *name != "pins" || !trace.pins.is_empty();
         for (name, rows) in SCREEN.into_iter().filter(is_shown) {
             let all = format!("hugeleaf trace show {} --section {name}", self.file);
-            let tables = TracePart::parse(name).map(|part| (part.tables)(trace));
+            let tables = TraceSection::parse(name).map(|part| (part.tables)(trace));
             for table in tables.into_iter().flatten() {
                 page.add(table.limited_to(rows, &all));
             }
@@ -66,7 +66,7 @@ impl TraceView<'_> {
         for part in memory::pages(trace).into_iter().take(1) {
             page.add(part);
         }
-        if let Some(work) = work::work(trace).filter(IoTotals::moves_data) {
+        if let Some(work) = io_and_pins::work(trace).filter(IoTotals::moves_data) {
             page.section("", vec![work_line(trace, &work).into()]);
         }
         page.section("", vec![self.unavailable().into()]);
@@ -74,7 +74,7 @@ impl TraceView<'_> {
         page
     }
 
-    pub fn sections(&self, wanted: impl IntoIterator<Item = &'static TracePart>) -> Page {
+    pub fn sections(&self, wanted: impl IntoIterator<Item = &'static TraceSection>) -> Document {
         let mut page = self.head();
         for part in wanted {
             if part.name == FINDINGS {
@@ -89,16 +89,16 @@ impl TraceView<'_> {
     }
 
     /// Returns the whole trace for a browser: findings, then charts, then tables.
-    pub fn whole(&self) -> Page {
+    pub fn whole(&self) -> Document {
         let trace = self.trace;
         let mut page = self.head();
         page.add(self.found("Findings"));
         page.section("", vec![self.unavailable().into()]);
         // Without a target, the table of its functions equals that of all functions.
-        let twice = |part: &&TracePart| part.name == "functions" && trace.target.is_none();
+        let twice = |part: &&TraceSection| part.name == "functions" && trace.target.is_none();
         let wanted = PARTS.iter().filter(|part| !twice(part));
         let mut all: Vec<Section> = wanted.flat_map(|part| (part.tables)(trace)).collect();
-        let is_drawn = |part: &Section| matches!(part.blocks.first(), Some(Block::Chart(_)));
+        let is_drawn = |part: &Section| matches!(part.blocks.first(), Some(ContentBlock::Chart(_)));
         all.sort_by_key(|part| !is_drawn(part));
         for part in all {
             page.add(part);
@@ -107,13 +107,13 @@ impl TraceView<'_> {
         page
     }
 
-    fn head(&self) -> Page {
+    fn head(&self) -> Document {
         let trace = self.trace;
         let mut first = format!("{}, {:.1} s", who(trace), trace.seconds);
         if let Some(why) = ending(trace) {
             first += &format!(" of {:.1} s: {why}", trace.asked_seconds);
         }
-        let mut page = Page::new("", first);
+        let mut page = Document::new("", first);
         page.add(format!("{}, {}", host(trace), when(trace)));
         page.add(trace.clock_note.clone().unwrap_or_default());
         page.add(cpu(trace));
@@ -139,7 +139,7 @@ impl TraceView<'_> {
     }
 
     fn found(&self, title: &str) -> Section {
-        let found: Block = match self.findings.is_empty() {
+        let found: ContentBlock = match self.findings.is_empty() {
             true => no_findings(self.trace).into(),
             false => self.notes().into(),
         };
@@ -174,7 +174,7 @@ impl TraceView<'_> {
     }
 }
 
-fn command(words: &[String]) -> Block {
+fn command(words: &[String]) -> ContentBlock {
     let known = (!words.is_empty()).then(|| CommandHint::new("", words.join(" ")));
     Vec::from_iter(known).into()
 }

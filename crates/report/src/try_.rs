@@ -1,7 +1,7 @@
 //! `hugeleaf try`: the four answers on one screen.
 
 use hugeleaf_host::{Host, PageUsage, Process};
-use hugeleaf_proof::{Arm, ResultFile, Verdict};
+use hugeleaf_proof::{Arm, ProveResult, Verdict};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::Remedy;
 use hugeleaf_verdict::findings::Finding;
@@ -9,17 +9,17 @@ use hugeleaf_verdict::why::{SegmentAccount, summarise};
 use serde_json::{Value as Json, json};
 
 use crate::bench::bytes;
-use crate::json::SCHEMA;
-use crate::mem::Mem;
-use crate::page::{
-    Block, Cell, Note, Page, Table, TableOf, Value, fact, listed, number, thousands,
+use crate::document::{
+    Cell, ContentBlock, Document, Note, Table, TableBuilder, Value, fact, listed, number, thousands,
 };
+use crate::json::SCHEMA;
+use crate::mem::MemView;
 use crate::prove::{counted, difference, longer, mark, median};
 use crate::status::status_json;
-use crate::why::Why;
+use crate::why::WhyView;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Try<'a> {
+pub struct TryView<'a> {
     pub host: &'a Host,
     /// Findings about the host, the worst first.
     pub findings: &'a [Finding],
@@ -28,7 +28,7 @@ pub struct Try<'a> {
     /// The database's process at its start, on base pages.
     pub process: &'a Process,
     pub accounts: &'a [SegmentAccount],
-    pub result: &'a ResultFile,
+    pub result: &'a ProveResult,
     pub html: &'a str,
     /// Total duration in seconds.
     pub seconds: f64,
@@ -38,7 +38,7 @@ pub struct Try<'a> {
 const MOST_CAVEATS: usize = 2;
 
 /// Returns the screen, at most 40 lines.
-pub fn page(it: &Try<'_>) -> Page {
+pub fn page(it: &TryView<'_>) -> Document {
     let lead = format!(
         "Effect of huge pages on this host: a SQLite database of {} rows, wholly in a page cache \
          of {}. One thread accesses random rows, nine reads to one update. hugeleaf analyzed, \
@@ -47,7 +47,7 @@ pub fn page(it: &Try<'_>) -> Page {
         it.cache,
         it.seconds
     );
-    let mut page = Page::new("hugeleaf try", lead);
+    let mut page = Document::new("hugeleaf try", lead);
     let answers = vec![status(it), mem(it), why(it), prove(it)];
     let caveats = it.result.caveats.iter().take(MOST_CAVEATS);
     let mut verdict = vec![verdict(it.result)];
@@ -59,7 +59,7 @@ pub fn page(it: &Try<'_>) -> Page {
             "For your own servers, without a restart",
             vec![next().into()],
         )
-        .add(Block::Lines(vec![format!(
+        .add(ContentBlock::Lines(vec![format!(
             "Samples and charts: {}",
             it.html
         )]));
@@ -67,8 +67,8 @@ pub fn page(it: &Try<'_>) -> Page {
 }
 
 /// Returns the answers of all four commands in their own formats; `seed` is the seed of the rows.
-pub fn json(it: &Try<'_>, seed: u64) -> String {
-    let mem = Mem {
+pub fn json(it: &TryView<'_>, seed: u64) -> String {
+    let mem = MemView {
         host: it.host,
         processes: std::slice::from_ref(it.process),
         shared: &[],
@@ -76,7 +76,7 @@ pub fn json(it: &Try<'_>, seed: u64) -> String {
         accounts: &[it.accounts.to_vec()],
         roles: &[],
     };
-    let why = Why {
+    let why = WhyView {
         judged: &[(it.process, it.accounts)],
         unread: &[],
     };
@@ -99,7 +99,7 @@ pub fn json(it: &Try<'_>, seed: u64) -> String {
     format!("{answer:#}\n")
 }
 
-fn status(it: &Try<'_>) -> Note {
+fn status(it: &TryView<'_>) -> Note {
     let mut sizes = vec![format!("base pages of {}", it.host.base_page)];
     let mut larger = it.host.page_sizes.iter().collect::<Vec<_>>();
     larger.retain(|p| p.kind != PageKind::Base && p.enabled);
@@ -123,7 +123,7 @@ fn status(it: &Try<'_>) -> Note {
     }
 }
 
-fn mem(it: &Try<'_>) -> Note {
+fn mem(it: &TryView<'_>) -> Note {
     let process = it.process;
     let held = process.by_page_size.known();
     let held = held.map(Vec::as_slice).unwrap_or_default();
@@ -143,7 +143,7 @@ fn mem(it: &Try<'_>) -> Note {
     Note::new("mem", text)
 }
 
-fn why(it: &Try<'_>) -> Note {
+fn why(it: &TryView<'_>) -> Note {
     let lines = summarise(&[(it.process, it.accounts)]).lines;
     let line = lines.iter().find(|l| l.id.remedy() != Remedy::Nothing);
     let text = match line {
@@ -158,7 +158,7 @@ fn why(it: &Try<'_>) -> Note {
     Note::new("why", text)
 }
 
-fn prove(it: &Try<'_>) -> Note {
+fn prove(it: &TryView<'_>) -> Note {
     let text = format!(
         "{} pairs of {:.1} s intervals on {} and {} pages, in random order; medians in {}:",
         it.result.pairs.len(),
@@ -170,8 +170,8 @@ fn prove(it: &Try<'_>) -> Note {
     Note::new("prove", text)
 }
 
-fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
-    let result: &'a ResultFile = it.result;
+fn medians<'a>(it: &TryView<'a>) -> TableBuilder<(Arm, String)> {
+    let result: &'a ProveResult = it.result;
     let also = move |arm, name| counted(result.row(arm, name)?);
     let held = move |arm, name| also(arm, name).map(bytes);
     Table::from_items([
@@ -189,7 +189,7 @@ fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
     })
 }
 
-fn verdict(result: &ResultFile) -> Note {
+fn verdict(result: &ProveResult) -> Note {
     let meaning = match result.verdict {
         Verdict::Faster => "huge pages make this database faster here",
         Verdict::Slower => "huge pages make this database slower here",
@@ -221,7 +221,7 @@ fn next() -> Vec<(String, Cell)> {
     ]
 }
 
-fn large_name(it: &Try<'_>) -> String {
+fn large_name(it: &TryView<'_>) -> String {
     let size = it.host.pmd_page.get();
     size.map_or_else(|| "huge".to_owned(), |size| size.to_string())
 }

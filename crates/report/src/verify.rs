@@ -9,17 +9,17 @@ use hugeleaf_plan::PageCount;
 use hugeleaf_plan::verify::{PoolRow, ServiceRow, VerifyReport, time};
 use serde_json::json;
 
+use crate::document::{Document, Table, TableBuilder};
 use crate::json::{answer, merge_fields};
-use crate::page::{Page, Table, TableOf};
 use crate::status::findings_block;
 
 pub use prometheus::verify_prometheus;
 
-pub fn verify(report: &VerifyReport) -> Page {
+pub fn verify(report: &VerifyReport) -> Document {
     if report.findings.is_empty() {
-        return Page::new("hugeleaf verify", all_good(report));
+        return Document::new("hugeleaf verify", all_good(report));
     }
-    let mut page = Page::new("hugeleaf verify", "");
+    let mut page = Document::new("hugeleaf verify", "");
     page.section("SERVICES", vec![services(report).into()])
         .section("POOLS", vec![pools(report).into()])
         .add(findings_block(&report.findings));
@@ -43,7 +43,7 @@ fn all_good(report: &VerifyReport) -> String {
     format!("Everything matches: {}.", parts.join("; "))
 }
 
-fn services(report: &VerifyReport) -> TableOf<&ServiceRow> {
+fn services(report: &VerifyReport) -> TableBuilder<&ServiceRow> {
     Table::from_items(&report.services)
         .left("SERVICE", |row| &row.name)
         .right("ASKED", |row| pages(&row.asked))
@@ -78,7 +78,7 @@ fn since(row: &ServiceRow) -> String {
     }
 }
 
-fn pools(report: &VerifyReport) -> TableOf<&PoolRow> {
+fn pools(report: &VerifyReport) -> TableBuilder<&PoolRow> {
     let asked = |pool: &PoolRow| {
         let mut sizes = report.services.iter().flat_map(|row| &row.asked);
         sizes.any(|pages| pages.page == pool.page)

@@ -1,18 +1,20 @@
 //! `hugeleaf why`: the reasons that keep memory on base pages, in sum and range by range.
 
-use hugeleaf_host::{Pid, Process, ProcessError, Role};
+use hugeleaf_host::{MappingRole, Pid, Process, ProcessError};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::advice::risks;
 use hugeleaf_verdict::eligible::{Reason, Remedy};
 use hugeleaf_verdict::why::{SegmentAccount, Summary, SummaryLine, counted, summarise};
 use serde_json::{Value as Json, json};
 
+use crate::document::{
+    Bar, Cell, CommandHint, ContentBlock, Document, Mark, Section, Table, listed,
+};
 use crate::json::{answer, merge_fields};
-use crate::page::{Bar, Block, Cell, CommandHint, Mark, Page, Section, Table, listed};
 
 /// The model of `why`, shared by terminal and JSON.
 #[derive(Debug, Clone, Copy)]
-pub struct Why<'a> {
+pub struct WhyView<'a> {
     /// Processes with their accounts, in display order.
     pub judged: &'a [(&'a Process, &'a [SegmentAccount])],
     /// Processes of the target that were unreadable, with the reason.
@@ -26,15 +28,15 @@ const ROWS: usize = 20;
 const ROWS_OF_EACH: usize = 6;
 const PROCESSES: usize = 8;
 
-impl Why<'_> {
+impl WhyView<'_> {
     pub fn summary(&self) -> Summary {
         summarise(self.judged)
     }
 
     /// Returns the screen. `all` shows every verdict; otherwise lists are cut and equal ranges grouped.
-    pub fn page(&self, all: bool) -> Page {
+    pub fn page(&self, all: bool) -> Document {
         let summary = self.summary();
-        let mut page = Page::new("Why memory is not on huge pages", self.heading());
+        let mut page = Document::new("Why memory is not on huge pages", self.heading());
         page.add(totals(&summary));
         reasons(&mut page, &summary, all);
         let mut tables = self.tables(&summary, all);
@@ -137,7 +139,7 @@ fn table(name: Option<String>, rows: &[VerdictRow<'_>], left_out: (usize, Bytes)
         (0, _) => String::new(),
         (more, bytes) => format!("… and {more} smaller, {bytes} together: --all"),
     };
-    let name = Block::Text(name.unwrap_or_default());
+    let name = ContentBlock::Text(name.unwrap_or_default());
     Section::new("", vec![name, table.into(), more.into()])
 }
 
@@ -179,7 +181,7 @@ fn totals(summary: &Summary) -> String {
     )
 }
 
-fn reasons(page: &mut Page, summary: &Summary, all: bool) {
+fn reasons(page: &mut Document, summary: &Summary, all: bool) {
     // Reasons below one percent are hidden unless there is no other. Swapped memory is compared
     // separately, because it is not resident.
     let much = |bytes: Bytes| bytes.share_of(summary.resident).is_some_and(|s| s >= 0.01);
@@ -231,7 +233,7 @@ struct VerdictRow<'a> {
     range: Range,
     extents: usize,
     bytes: Bytes,
-    role: Role,
+    role: MappingRole,
     id: Reason,
     name: &'a str,
 }
@@ -317,7 +319,7 @@ mod tests {
     fn verdict(id: Reason, start: u64, len: u64, name: &str) -> Verdict {
         Verdict {
             id,
-            role: Role::Anon,
+            role: MappingRole::Anon,
             name: name.to_owned(),
             range: Range::new(start, start + len).unwrap(),
             bytes: Bytes(len),

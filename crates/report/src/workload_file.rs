@@ -5,11 +5,13 @@ use hugeleaf_proof::bench::workload_file::WorkloadSpec;
 use hugeleaf_units::Failure;
 use serde_json::{Value as Json, json};
 
+use crate::document::{
+    Cell, ColumnShrink, CommandHint, ContentBlock, Document, Mark, Table, fact, listed,
+};
 use crate::json::{answer, merge_fields};
-use crate::page::{Block, Cell, CommandHint, Mark, Narrow, Page, Table, fact, listed};
 
-pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Page {
-    let mut page = Page::new(
+pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Document {
+    let mut page = Document::new(
         "Workloads",
         "Shipped workloads. Each runs real software in several arms: hugeleaf bench NAME",
     );
@@ -17,13 +19,13 @@ pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Page {
         Table::from_items(all)
             .left("NAME", |(described, _)| described.name.as_str())
             .left("KIND", |(described, _)| described.kind.as_str())
-            .narrow(Narrow::Drop(1))
+            .narrow(ColumnShrink::Drop(1))
             .left("STATE", |(_, unmet)| match unmet {
                 None => Cell::from("ready").marked(Mark::Good),
                 Some(unmet) => Cell::from(unmet.message.as_str()).marked(Mark::Bad),
             })
             .left("MEASUREMENT", |(described, _)| described.title.as_str())
-            .narrow(Narrow::Wrap),
+            .narrow(ColumnShrink::Wrap),
     );
     let mut packages: Vec<&str> = (all.iter())
         .filter(|(_, unmet)| unmet.is_some())
@@ -60,9 +62,9 @@ fn about(described: &WorkloadSpec, unmet: Option<&Failure>) -> Json {
     })
 }
 
-pub fn describe_workload(described: &WorkloadSpec, unmet: Option<&Failure>) -> Page {
-    let mut page = Page::new(&described.name, &described.title);
-    page.add(Block::Facts(facts(described, unmet)));
+pub fn describe_workload(described: &WorkloadSpec, unmet: Option<&Failure>) -> Document {
+    let mut page = Document::new(&described.name, &described.title);
+    page.add(ContentBlock::Facts(facts(described, unmet)));
     let set = described.set.iter().map(|(name, value)| fact(name, value));
     let sizes = described.sizes.iter();
     let sizes = sizes.map(|(name, size)| fact(name, size.to_string()));
@@ -72,11 +74,11 @@ pub fn describe_workload(described: &WorkloadSpec, unmet: Option<&Failure>) -> P
     page.section("VARIABLES", vec![variables.into()]);
     for (what, command) in described.commands() {
         let lines = command.trim_end().lines().map(str::to_owned).collect();
-        page.section(what.to_uppercase(), vec![Block::Lines(lines)]);
+        page.section(what.to_uppercase(), vec![ContentBlock::Lines(lines)]);
     }
     for (name, text) in &described.files {
         let lines = text.trim_end().lines().map(str::to_owned).collect();
-        page.section(format!("FILE {name}"), vec![Block::Lines(lines)]);
+        page.section(format!("FILE {name}"), vec![ContentBlock::Lines(lines)]);
     }
     page
 }

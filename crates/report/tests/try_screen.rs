@@ -4,14 +4,15 @@
 #![allow(clippy::unwrap_used)]
 
 use hugeleaf_host::{ReadDetail, Root, read_host, read_process};
-use hugeleaf_proof::result::{
-    BadReadings, Effect, ExperimentResult, HostFingerprint, PageSizes, Pair, SettingsInForce,
+use hugeleaf_proof::prove_result::{
+    BadReadings, Effect, HostFingerprint, PageUsageStages, Pair, ProveExperimentInfo,
+    SettingsInForce,
 };
-use hugeleaf_proof::rows::{Quantity, Row, Sample};
+use hugeleaf_proof::result_format::{Quantity, Row, Sample};
 use hugeleaf_proof::stats::{Better, StatisticalTest};
-use hugeleaf_proof::{Arm, Design, ExperimentEnd, ResultFile, Verdict};
-use hugeleaf_report::page::TextOptions;
-use hugeleaf_report::try_::{Try, page};
+use hugeleaf_proof::{Arm, Design, ExperimentEnd, ProveResult, Verdict};
+use hugeleaf_report::document::TextOptions;
+use hugeleaf_report::try_::{TryView, page};
 use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
@@ -46,7 +47,7 @@ fn rows(arm: Arm, samples: &[f64]) -> Vec<Row> {
     [main].into_iter().chain(also).collect()
 }
 
-fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
+fn result(verdict: Verdict, effect: Option<Effect>) -> ProveResult {
     let pair = Pair {
         base: 1.0,
         large: 1.0,
@@ -54,9 +55,9 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
         first: Arm::Base,
         at_seconds: 0.0,
     };
-    ResultFile {
+    ProveResult {
         schema: 2,
-        experiment: ExperimentResult {
+        experiment: ProveExperimentInfo {
             name: "sqlite".to_owned(),
             unit: "operations/CPU s".to_owned(),
             better: Better::Higher,
@@ -81,7 +82,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
         pairs: vec![pair; 14],
         effect,
         verdict,
-        page_sizes: PageSizes::default(),
+        page_sizes: PageUsageStages::default(),
         equivalence: None,
         pairs_looked_at: None,
         holds: None,
@@ -114,7 +115,7 @@ fn screen(verdict: Verdict, effect: Option<Effect>) -> String {
     let host = read_host(&root, &kernel).unwrap();
     let process = read_process(&root, &kernel, &host, own_pid(), ReadDetail::Pages).unwrap();
     let accounts = account(&host, &process, &process.pid.to_string());
-    let it = Try {
+    let it = TryView {
         host: &host,
         findings: &findings(&host),
         rows: 9_411_584,

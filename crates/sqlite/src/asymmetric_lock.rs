@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hugeleaf_sys::Barrier;
+use hugeleaf_sys::AsymmetricBarrier;
 
 use crate::fork;
 
@@ -17,11 +17,11 @@ pub(crate) struct AsymmetricLock {
     stop: AtomicBool,
     /// True if SQLite's thread must take the lock each time instead of entering; changed with the lock.
     by_lock: AtomicBool,
-    barrier: Barrier,
+    barrier: AsymmetricBarrier,
 }
 
 impl AsymmetricLock {
-    pub fn new(barrier: Barrier) -> AsymmetricLock {
+    pub fn new(barrier: AsymmetricBarrier) -> AsymmetricLock {
         AsymmetricLock {
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    fn nobody_meets(barrier: Barrier) {
+    fn nobody_meets(barrier: AsymmetricBarrier) {
         const OFTEN: u64 = if cfg!(miri) { 300 } else { 2_000_000 };
         const RARELY: u64 = if cfg!(miri) { 30 } else { 5_000 };
         let (gate, lock) = (AsymmetricLock::new(barrier), Mutex::new(()));
@@ -142,14 +142,14 @@ mod tests {
 
     #[test]
     fn nobody_meets_inside() {
-        nobody_meets(Barrier::of_process());
-        nobody_meets(Barrier::of_fences());
+        nobody_meets(AsymmetricBarrier::of_process());
+        nobody_meets(AsymmetricBarrier::of_fences());
     }
 
     /// A filter that was added later has this effect.
     #[test]
     fn who_cannot_be_stopped_takes_the_lock_from_then_on() {
-        let gate = AsymmetricLock::new(Barrier::of_fences());
+        let gate = AsymmetricLock::new(AsymmetricBarrier::of_fences());
         gate.stop.store(true, Ordering::Relaxed);
         assert!(!gate.enter());
         gate.note_locked_by_owner();

@@ -21,7 +21,7 @@ use crate::chunk::{Owner, SlotLayout};
 use crate::fallible_vec::pushed;
 use crate::fork;
 use crate::ghosts::Ghosts;
-use crate::page_header::{PageHash, PageHeader, Queue, QueueKind};
+use crate::page_index::{PageHash, PageHeader, Queue, QueueKind};
 use crate::share::{CacheShare, MemberCache, ShareGuard};
 use crate::spare_pages::LocalSpares;
 use crate::store::PageStore;

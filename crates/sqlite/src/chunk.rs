@@ -9,7 +9,7 @@ use std::ptr::null;
 use hugeleaf::Granule;
 
 use crate::fallible_vec::{filled, listed};
-use crate::page_header::PageHeader;
+use crate::page_index::PageHeader;
 
 /// Owner of a slot: the address of a cache.
 pub(crate) type Owner = *const ();

@@ -25,7 +25,7 @@ pub(crate) struct SqlitePage {
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Methods {
+pub(crate) struct PcacheMethods {
     pub version: c_int,
     pub arg: *mut c_void,
     pub init: unsafe extern "C" fn(*mut c_void) -> c_int,
@@ -42,7 +42,7 @@ pub(crate) struct Methods {
 }
 
 // SAFETY: it holds functions, and a null pointer that is never used.
-unsafe impl Sync for Methods {}
+unsafe impl Sync for PcacheMethods {}
 
 /// `xOpen` of a VFS.
 pub(crate) type OpenFunction =
@@ -83,7 +83,7 @@ impl Api {
     /// Returns the address of the function that creates a cache in this SQLite. It is in SQLite's own code unless the
     /// program set a cache (`SQLITE_CONFIG_PCACHE2`). `None` if this SQLite is already in use.
     pub fn cache(&self) -> Option<*const c_void> {
-        let mut methods = std::mem::MaybeUninit::<Methods>::uninit();
+        let mut methods = std::mem::MaybeUninit::<PcacheMethods>::uninit();
         // SAFETY: this option takes a pointer to methods, which SQLite fills in if it returns `SQLITE_OK`.
         unsafe {
             let done = (self.config)(SQLITE_CONFIG_GETPCACHE2, methods.as_mut_ptr());

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use hugeleaf::{Bytes, Range};
 
 use crate::ffi::Api;
-use crate::store::{Origin, PagesOf};
+use crate::store::{DatabaseKind, Origin};
 use crate::{InstallError, Installed, prepare};
 
 /// Replaces the cache of a SQLite by one in a fixed range of memory.
@@ -26,7 +26,7 @@ pub unsafe fn install_on(
     api: &Api,
     range: Range,
     part: Bytes,
-    pages_of: PagesOf,
+    pages_of: DatabaseKind,
     keep: Box<dyn Any + Send + Sync>,
 ) -> Result<Installed, InstallError> {
     let store = prepare(api, pages_of)?;

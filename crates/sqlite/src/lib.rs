@@ -28,7 +28,7 @@ mod ffi;
 mod fixed_range;
 mod fork;
 mod ghosts;
-mod page_header;
+mod page_index;
 mod pcache2;
 mod seccomp;
 mod share;
@@ -41,15 +41,17 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hugeleaf::balance::{Settings, View};
-use hugeleaf::{Bytes, Elastic, ElasticError, ElasticOptions, Info, Ladder, Manager, PageSize};
+use hugeleaf::balance::{OracleViews, Settings};
+use hugeleaf::{
+    Bytes, Elastic, ElasticError, ElasticInfo, ElasticOptions, Ladder, Manager, PageSize,
+};
 
 use store::{Origin, PageStore};
 
 pub use ffi::Api;
 pub use fixed_range::install_on;
 pub use share::ShareView;
-pub use store::PagesOf;
+pub use store::DatabaseKind;
 
 #[cfg(feature = "linked")]
 mod linked;
@@ -126,7 +128,7 @@ pub struct Installed(&'static PageStore);
 /// ([`ElasticError::OverMemory`]). SQLite then works as before, unless the error says otherwise.
 pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> {
     let elastic = Arc::new(elastic(options)?);
-    let store = prepare(api, PagesOf::Files)?;
+    let store = prepare(api, DatabaseKind::Files)?;
     let manager = Manager::new(Arc::clone(&elastic), Settings::in_process())?;
     let running = manager.start(options.every).map_err(InstallError::Thread)?;
     store.set_source(Origin::Managed { elastic, running });
@@ -153,7 +155,10 @@ fn elastic(options: &Options) -> Result<Elastic, InstallError> {
     Ok(Elastic::new(&asked.granule(granule))?)
 }
 
-pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static PageStore, InstallError> {
+pub(crate) fn prepare(
+    api: &Api,
+    pages_of: DatabaseKind,
+) -> Result<&'static PageStore, InstallError> {
     if pcache2::store().is_some() {
         return Err(InstallError::AlreadyInstalled);
     }
@@ -170,7 +175,7 @@ pub(crate) fn prepare(api: &Api, pages_of: PagesOf) -> Result<&'static PageStore
 pub fn bytes_of_page(api: &Api, page: Bytes) -> Result<Bytes, InstallError> {
     // It counts the header of the replaced cache, which is as large as the one here.
     let header = pcache2::header(api).map_err(InstallError::Refused)?;
-    let header = header.next_multiple_of(page_header::LINE);
+    let header = header.next_multiple_of(page_index::LINE);
     Ok(page + Bytes(header as u64))
 }
 
@@ -186,7 +191,7 @@ impl Installed {
 
     /// Returns the division of memory among databases and the resize operations, as Oracle's `v$` views. `None` for a
     /// fixed range.
-    pub fn view(&self) -> Option<View> {
+    pub fn view(&self) -> Option<OracleViews> {
         Some(self.0.managed()?.1.view().0)
     }
 
@@ -222,7 +227,7 @@ impl Installed {
 
     /// Returns the memory held, by component and by current page size. `None` for a fixed range, which belongs to the
     /// caller.
-    pub fn info(&self) -> Option<Result<Info, ElasticError>> {
+    pub fn info(&self) -> Option<Result<ElasticInfo, ElasticError>> {
         Some(self.0.managed()?.0.info())
     }
 }

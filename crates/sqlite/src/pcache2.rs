@@ -12,11 +12,11 @@ use std::sync::OnceLock;
 use crate::cache::Cache;
 use crate::chunk::SlotLayout;
 use crate::ffi::{
-    Api, Methods, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK, SqlitePage,
+    Api, PcacheMethods, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK, SqlitePage,
 };
 use crate::fork::ForkLocks;
 use crate::share::MemberCache;
-use crate::store::{Locks, PageStore};
+use crate::store::{ForkGuards, PageStore};
 use crate::vfs;
 
 static STORE: OnceLock<PageStore> = OnceLock::new();
@@ -35,9 +35,9 @@ pub(crate) fn store() -> Option<&'static PageStore> {
 pub(crate) struct StoreLocks;
 
 impl ForkLocks for StoreLocks {
-    type Held = Locks;
+    type Held = ForkGuards;
 
-    fn stop() -> Option<(Locks, bool)> {
+    fn stop() -> Option<(ForkGuards, bool)> {
         store().map(PageStore::stop)
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn header(api: &Api) -> Result<usize, c_int> {
     }
 }
 
-static METHODS: Methods = Methods {
+static METHODS: PcacheMethods = PcacheMethods {
     version: 1,
     arg: null_mut(),
     init,

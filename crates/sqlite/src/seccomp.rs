@@ -5,18 +5,18 @@
 
 use std::sync::OnceLock;
 
-use hugeleaf_sys::Filters;
+use hugeleaf_sys::SeccompFilters;
 
-static BEFORE: OnceLock<Option<Filters>> = OnceLock::new();
+static BEFORE: OnceLock<Option<SeccompFilters>> = OnceLock::new();
 
 /// Records the current filters as those present at installation.
 pub(crate) fn note() {
-    BEFORE.get_or_init(Filters::of_thread);
+    BEFORE.get_or_init(SeccompFilters::of_thread);
 }
 
 /// Returns true if this thread has no new filters, or no cache is installed. Takes microseconds: only for long work.
 pub(crate) fn is_none_new() -> bool {
     BEFORE
         .get()
-        .is_none_or(|before| before.is_some() && Filters::of_thread() == *before)
+        .is_none_or(|before| before.is_some() && SeccompFilters::of_thread() == *before)
 }

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use hugeleaf::balance::{Benefit, Ghost};
+use hugeleaf::balance::{Benefit, GhostList};
 use hugeleaf::{Component, Granule, Managed};
 
 use crate::chunk::{Chunk, Owner, SlotLayout, UncutMemory};
 use crate::fallible_vec::{listed, pushed};
 use crate::fork;
-use crate::page_header::PageHeader;
+use crate::page_index::PageHeader;
 use crate::seccomp;
 use crate::timing::Timing;
 
@@ -69,7 +69,7 @@ pub(crate) struct CacheShare {
     /// The manager's component for this share.
     pub component: OnceLock<Component>,
     pub inner: Mutex<Inner>,
-    ghost: Mutex<Ghost>,
+    ghost: Mutex<GhostList>,
     pub timing: Timing,
     misses: AtomicU64,
     /// Number of pages that did not fit and came from the heap.
@@ -146,7 +146,7 @@ impl CacheShare {
             each,
             component: OnceLock::new(),
             inner: Mutex::default(),
-            ghost: Mutex::new(Ghost::new(INITIAL_GRANULES * each, each, SAMPLES)),
+            ghost: Mutex::new(GhostList::new(INITIAL_GRANULES * each, each, SAMPLES)),
             timing: Timing::default(),
             misses: AtomicU64::new(0),
             heap_fallbacks: AtomicU64::new(0),
@@ -560,11 +560,11 @@ impl Managed for ManagedShare {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use hugeleaf_testkit::Repeating;
+    use hugeleaf_testkit::RepeatingThread;
 
     use super::*;
     use crate::cache::Cache;
-    use crate::store::{Origin, PageStore, PagesOf};
+    use crate::store::{DatabaseKind, Origin, PageStore};
 
     const SHAPE: SlotLayout = SlotLayout {
         page: 512,
@@ -580,7 +580,7 @@ mod tests {
         let start = start
             .wrapping_add(start.align_offset(64))
             .expose_provenance();
-        let store = Box::leak(Box::new(PageStore::new(PagesOf::Files)));
+        let store = Box::leak(Box::new(PageStore::new(DatabaseKind::Files)));
         store.set_source(Origin::Fixed {
             start,
             granule,
@@ -630,7 +630,7 @@ mod tests {
                     })
                 })
                 .collect();
-            let _taker = Repeating::start(scope, || {
+            let _taker = RepeatingThread::start(scope, || {
                 let mut held = share.lock();
                 let least = held.inner().least_requested_chunks().first().copied();
                 least.into_iter().for_each(|at| held.empty(at));

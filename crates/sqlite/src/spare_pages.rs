@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use crate::chunk::SlotLayout;
 use crate::fallible_vec::pushed;
-use crate::page_header::{LINE, PageHeader};
+use crate::page_index::{LINE, PageHeader};
 
 /// Maximum number of bytes kept.
 const MOST: usize = 512 << 10;
@@ -18,10 +18,10 @@ const MOST: usize = 512 << 10;
 const FEW: usize = 8;
 
 #[derive(Debug)]
-pub(crate) struct Spare(Mutex<Kept>);
+pub(crate) struct SparePool(Mutex<SpareList>);
 
 #[derive(Debug)]
-struct Kept {
+struct SpareList {
     shape: SlotLayout,
     nodes: Vec<*mut PageHeader>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct LocalSpares {
 }
 
 // SAFETY: no other code knows these nodes.
-unsafe impl Send for Kept {}
+unsafe impl Send for SpareList {}
 
 impl LocalSpares {
     pub const NONE: LocalSpares = LocalSpares {
@@ -58,9 +58,9 @@ impl LocalSpares {
     }
 }
 
-impl Spare {
-    pub const fn new() -> Spare {
-        Spare(Mutex::new(Kept {
+impl SparePool {
+    pub const fn new() -> SparePool {
+        SparePool(Mutex::new(SpareList {
             shape: SlotLayout { page: 0, extra: 0 },
             nodes: Vec::new(),
         }))
@@ -102,7 +102,7 @@ impl Spare {
     /// Keeps a page at hand or for the next cache, or frees it.
     ///
     /// # Safety
-    /// `node` comes from [`Spare::take`] of this shape, as all in `few`, and no code uses it after this.
+    /// `node` comes from [`SparePool::take`] of this shape, as all in `few`, and no code uses it after this.
     pub unsafe fn give(&self, shape: SlotLayout, few: &mut LocalSpares, node: *mut PageHeader) {
         if !few.push(node) {
             // SAFETY: as the caller promises.
@@ -113,7 +113,7 @@ impl Spare {
     /// Gives back all pages at hand of a cache that ends.
     ///
     /// # Safety
-    /// As of [`Spare::give`].
+    /// As of [`SparePool::give`].
     pub unsafe fn give_all(&self, shape: SlotLayout, few: &mut LocalSpares) {
         let nodes = few.nodes;
         let count = std::mem::take(&mut few.count);
@@ -122,7 +122,7 @@ impl Spare {
     }
 
     /// # Safety
-    /// As of [`Spare::give`].
+    /// As of [`SparePool::give`].
     unsafe fn give_back(
         &self,
         shape: SlotLayout,
@@ -139,7 +139,7 @@ impl Spare {
     }
 }
 
-impl Kept {
+impl SpareList {
     /// Keeps a page; false if it is full. All pages have the shape of the first one.
     fn push(&mut self, shape: SlotLayout, node: *mut PageHeader) -> bool {
         if self.nodes.is_empty() {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_is_given_is_taken_again_by_the_same_shape_only() {
-        let spare = Spare::new();
+        let spare = SparePool::new();
         let other = SlotLayout {
             page: 1024,
             ..SHAPE
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_it_says() {
-        let spare = Spare::new();
+        let spare = SparePool::new();
         let mut few = LocalSpares::NONE;
         let nodes: Vec<_> = (0..2 * MOST / SHAPE.page)
             .map(|_| spare.take(SHAPE, &mut few))

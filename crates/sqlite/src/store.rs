@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use hugeleaf::{Bytes, Component, Elastic, Granule, Running};
-use hugeleaf_sys::Barrier;
+use hugeleaf::{Bytes, Component, Elastic, Granule, ManagerThread};
+use hugeleaf_sys::AsymmetricBarrier;
 
 use crate::chunk::{SlotLayout, UncutMemory};
 use crate::fork;
 use crate::seccomp;
 use crate::share::{CacheShare, Inner, ManagedShare, MemorySource, ShareView};
-use crate::spare_pages::Spare;
+use crate::spare_pages::SparePool;
 
 /// Maximum number of databases with their own share; the others share one, as the number of components is limited.
 const NAMED: usize = 48;
@@ -37,7 +37,7 @@ pub(crate) const OTHERS: &str = "other databases";
 /// Caches whose pages are in this memory. Pages of other caches are on the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PagesOf {
+pub enum DatabaseKind {
     /// Databases in files, and temporary ones. A page can be read again, so an unused one may be evicted.
     Files,
     /// Databases in memory. A page is the only copy of its content.
@@ -49,7 +49,7 @@ pub(crate) enum Origin {
     /// Elastic memory, moved between databases by benefit.
     Managed {
         elastic: Arc<Elastic>,
-        running: Running,
+        running: ManagerThread,
     },
     /// One fixed range for all. Connections keep to the size that SQLite requests.
     Fixed {
@@ -62,11 +62,11 @@ pub(crate) enum Origin {
 
 #[derive(Debug)]
 pub(crate) struct PageStore {
-    pub barrier: Barrier,
-    pub spare: Spare,
+    pub barrier: AsymmetricBarrier,
+    pub spare: SparePool,
     /// Bytes of heap pages that can be read again.
     pub heap: AtomicUsize,
-    pages_of: PagesOf,
+    pages_of: DatabaseKind,
     source: OnceLock<Origin>,
     shares: Mutex<Shares>,
     /// Number of the next cache.
@@ -87,16 +87,16 @@ struct Shares {
 
 /// Locks that are held during a fork, for the child.
 #[derive(Debug)]
-pub(crate) struct Locks {
+pub(crate) struct ForkGuards {
     _each: Vec<Option<MutexGuard<'static, Inner>>>,
     _shares: Option<MutexGuard<'static, Shares>>,
 }
 
 impl PageStore {
-    pub fn new(pages_of: PagesOf) -> PageStore {
+    pub fn new(pages_of: DatabaseKind) -> PageStore {
         PageStore {
-            barrier: Barrier::of_process(),
-            spare: Spare::new(),
+            barrier: AsymmetricBarrier::of_process(),
+            spare: SparePool::new(),
             heap: AtomicUsize::new(0),
             pages_of,
             source: OnceLock::new(),
@@ -121,7 +121,7 @@ impl PageStore {
 
     /// True if caches of that kind have their pages here.
     pub fn is_for(&self, purgeable: bool) -> bool {
-        purgeable == (self.pages_of == PagesOf::Files)
+        purgeable == (self.pages_of == DatabaseKind::Files)
     }
 
     /// True if connections keep to the size that SQLite requests (`PRAGMA cache_size`). Otherwise they use the memory
@@ -146,14 +146,14 @@ impl PageStore {
     }
 
     /// Takes the locks that a child needs, in the order used everywhere. The flag is false if one could not be taken.
-    pub fn stop(&'static self) -> (Locks, bool) {
+    pub fn stop(&'static self) -> (ForkGuards, bool) {
         let shares = fork::lock_in_time(&self.shares);
         let all = shares
             .iter()
             .flat_map(|shares| shares.named.values().chain(&shares.others));
         let each: Vec<_> = all.map(|share| fork::lock_in_time(&share.inner)).collect();
         let is_all = shares.is_some() && each.iter().all(Option::is_some);
-        let held = Locks {
+        let held = ForkGuards {
             _each: each,
             _shares: shares,
         };
@@ -255,7 +255,7 @@ impl PageStore {
     }
 
     /// Returns the elastic memory and its manager.
-    pub fn managed(&self) -> Option<(&Elastic, &Running)> {
+    pub fn managed(&self) -> Option<(&Elastic, &ManagerThread)> {
         match self.source()? {
             Origin::Managed { elastic, running } => Some((elastic, running)),
             Origin::Fixed { .. } => None,

@@ -25,7 +25,7 @@ thread_local! {
 
 /// The default VFS of a SQLite, placed before its previous one.
 #[derive(Debug)]
-struct Watched {
+struct WatchedVfs {
     vfs: Vfs,
     original: *mut Vfs,
 }
@@ -34,7 +34,7 @@ struct Watched {
 const COPIES: usize = 8;
 
 /// One VFS per copy of SQLite; boxes that are never freed.
-static WATCHED: [AtomicPtr<Watched>; COPIES] = [const { AtomicPtr::new(null_mut()) }; COPIES];
+static WATCHED: [AtomicPtr<WatchedVfs>; COPIES] = [const { AtomicPtr::new(null_mut()) }; COPIES];
 
 /// Returns the VFS behind one of these copies. A program may have copied it again; then a function that only this
 /// SQLite has identifies it.
@@ -47,7 +47,7 @@ fn original_of(vfs: *const Vfs) -> Option<*mut Vfs> {
     };
     let mut same = all().filter(|watched| std::ptr::eq(&raw const watched.vfs, vfs));
     // SAFETY: SQLite passes a VFS.
-    let like = |watched: &&Watched| unsafe { watched.vfs.first[0] == (*vfs).first[0] };
+    let like = |watched: &&WatchedVfs| unsafe { watched.vfs.first[0] == (*vfs).first[0] };
     let found = same.next().or_else(|| all().find(like));
     found.map(|watched| watched.original)
 }
@@ -64,7 +64,7 @@ pub(crate) fn watch(api: &Api) -> Result<(), c_int> {
     vfs.open = Some(open);
     vfs.name = c"hugeleaf".as_ptr();
     vfs.next = null_mut();
-    let watched = Box::into_raw(Box::new(Watched { vfs, original }));
+    let watched = Box::into_raw(Box::new(WatchedVfs { vfs, original }));
     let is_placed = WATCHED.iter().any(|place| {
         let (ok, fail) = (Ordering::AcqRel, Ordering::Relaxed);
         place

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::{fill, integrity, read, share, text_of};
 use hugeleaf::Bytes;
 use hugeleaf_sqlite::{Api, InstallError, Installed, Options};
-use hugeleaf_testkit::{Repeating, until};
+use hugeleaf_testkit::{RepeatingThread, until};
 use rusqlite::Connection;
 
 /// Target for all tests of this file: less than one of their databases.
@@ -34,7 +34,7 @@ fn what_is_written_is_read_while_memory_moves() {
             })
             .collect();
         let mut random = fastrand::Rng::with_seed(7);
-        let _resizer = Repeating::start(scope, move || {
+        let _resizer = RepeatingThread::start(scope, move || {
             let target = Bytes::from_mib(random.u64(12..=32));
             cache.set_target(target).unwrap().unwrap();
             let rate = Duration::from_millis(30);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use crate::support::{fill, integrity, read, share};
 use hugeleaf::Bytes;
 use hugeleaf_sqlite::Api;
-use hugeleaf_testkit::{Repeating, until};
+use hugeleaf_testkit::{RepeatingThread, until};
 use libsqlite3_sys as sqlite;
 use rusqlite::Connection;
 
@@ -59,7 +59,7 @@ fn children_with_inherited_connections_end() {
     let mut random = fastrand::Rng::with_seed(1);
     std::thread::scope(|scope| {
         // Holds every lock of the cache nearly all the time; the manager does so now and then.
-        let _holder = Repeating::start(scope, || drop(cache.shares()));
+        let _holder = RepeatingThread::start(scope, || drop(cache.shares()));
         for round in 0..forks {
             let busy = &open[round / 20 % 3];
             read(busy, (0..20).map(|_| random.i64(0..4000)));

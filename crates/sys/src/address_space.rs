@@ -2,9 +2,9 @@
 //! are mapped part by part.
 #![allow(unsafe_code)]
 //! # Safety
-//! A [`Space`] owns its addresses from mmap(2) until it is dropped. Only parts of it are replaced, which is checked
+//! A [`ReservedAddresses`] owns its addresses from mmap(2) until it is dropped. Only parts of it are replaced, which is checked
 //! at each call. No part is unmapped before its replacement is certain, so that no other thread's mapping can be
-//! placed there and be replaced. The content of the pages can change under raw pointers from [`Space::as_ptr`] by
+//! placed there and be replaced. The content of the pages can change under raw pointers from [`ReservedAddresses::as_ptr`] by
 //! `discard`, `clear` and `map_*`; code that reads through them states so in its own safety rules.
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
-use crate::fault_hook::{Memory, MemoryCall};
+use crate::fault_hook::{MemoryCall, MemorySyscalls};
 use crate::memory_file::MemoryFile;
 use crate::{Errno, SysError, last_errno};
 
@@ -32,19 +32,23 @@ pub enum NodePolicy {
 
 /// Reservation of the missing hugetlb pages when a file is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reserve {
+pub enum HugetlbReservation {
     /// Reserves all of them, or fails with ENOMEM.
     All,
     /// Reserves none. Touching a missing page allocates it or ends in SIGBUS.
     None,
 }
 
-impl Memory {
+impl MemorySyscalls {
     /// Reserves addresses, starting at a multiple of `align`, without memory.
     ///
     /// # Errors
     /// EINVAL for a length of 0. ENOMEM if the address space or a limit on it is exhausted.
-    pub fn reserve_addresses(&self, length: Bytes, align: PageSize) -> Result<Space, SysError> {
+    pub fn reserve_addresses(
+        &self,
+        length: Bytes,
+        align: PageSize,
+    ) -> Result<ReservedAddresses, SysError> {
         let subject = || format!("of {length} of addresses");
         let range = self.call(MemoryCall::ReserveAddresses, "mmap", subject, || {
             if length.is_zero() {
@@ -63,7 +67,7 @@ impl Memory {
             }
             Ok(range)
         })?;
-        Ok(Space {
+        Ok(ReservedAddresses {
             memory: self.clone(),
             range,
             owner: AtomicU32::new(ANYBODY),
@@ -93,8 +97,8 @@ impl Memory {
 
 /// Addresses of this process and the memory mapped there. Unmapped when dropped.
 #[derive(Debug)]
-pub struct Space {
-    memory: Memory,
+pub struct ReservedAddresses {
+    memory: MemorySyscalls,
     range: Range,
     /// The only process that has these addresses, once they are kept from children.
     owner: AtomicU32,
@@ -109,7 +113,7 @@ pub(crate) const NO_ACCESS: i32 = libc::PROT_NONE;
 pub(crate) const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 pub(crate) const NOTHING: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-impl Space {
+impl ReservedAddresses {
     pub const fn range(&self) -> Range {
         self.range
     }
@@ -119,7 +123,7 @@ impl Space {
         self.range.start() as *mut u8
     }
 
-    pub const fn memory(&self) -> &Memory {
+    pub const fn memory(&self) -> &MemorySyscalls {
         &self.memory
     }
 
@@ -172,20 +176,20 @@ impl Space {
     /// 4G or more of hugetlb pages fails and leaves a gap (kernel-notes.md, "A mapping in the place of another").
     ///
     /// # Errors
-    /// As [`Space::map_private`]. ENOMEM if `reserve` requests more pages than the pool or the cgroup's reservation
+    /// As [`ReservedAddresses::map_private`]. ENOMEM if `reserve` requests more pages than the pool or the cgroup's reservation
     /// limit has.
     pub fn map_file(
         &self,
         part: Range,
         file: &MemoryFile,
         offset: u64,
-        reserve: Reserve,
+        reserve: HugetlbReservation,
     ) -> Result<(), SysError> {
         self.on(MemoryCall::MapFile, "mmap", part, |_| {
             self.has_file.store(true, Ordering::Relaxed);
             let flags = match reserve {
-                Reserve::All => libc::MAP_SHARED,
-                Reserve::None => libc::MAP_SHARED | libc::MAP_NORESERVE,
+                HugetlbReservation::All => libc::MAP_SHARED,
+                HugetlbReservation::None => libc::MAP_SHARED | libc::MAP_NORESERVE,
             };
             let descriptor = file.file().as_raw_fd();
             let map = |at, flags| mmap(at, part.len(), READ_WRITE, flags, descriptor, offset);
@@ -201,7 +205,7 @@ impl Space {
     /// Removes the pages of a part. Its addresses stay reserved.
     ///
     /// # Errors
-    /// As [`Space::map_private`].
+    /// As [`ReservedAddresses::map_private`].
     pub fn clear(&self, part: Range) -> Result<(), SysError> {
         // Reserving addresses cannot fail after the old mapping is unmapped.
         let flags = NOTHING | libc::MAP_FIXED;
@@ -284,7 +288,7 @@ impl Space {
     }
 }
 
-impl Space {
+impl ReservedAddresses {
     /// Returns true if only private memory was ever mapped into it.
     pub fn is_private(&self) -> bool {
         !self.has_file.load(Ordering::Relaxed)
@@ -297,7 +301,7 @@ impl Space {
     }
 }
 
-impl Drop for Space {
+impl Drop for ReservedAddresses {
     fn drop(&mut self) {
         if self.is_here() {
             munmap(self.range);
@@ -345,7 +349,7 @@ pub(crate) fn mmap(
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
     let at = usize::try_from(at).map_err(|_| Errno::INVAL)?;
     let at = at as *mut libc::c_void;
-    // SAFETY: MAP_FIXED is requested only for a part of a `Space`, which owns the replaced mapping. Without it,
+    // SAFETY: MAP_FIXED is requested only for a part of a `ReservedAddresses`, which owns the replaced mapping. Without it,
     // no mapping is replaced.
     match unsafe { libc::mmap(at, len, protection, flags, descriptor, offset) } {
         libc::MAP_FAILED => Err(last_errno()),
@@ -392,7 +396,7 @@ fn make_aligned(part: Range) -> Result<Range, Errno> {
 fn mremap_over(made: Range, to: Range) -> Result<(), Errno> {
     let fit = |value: u64| usize::try_from(value).map_err(|_| Errno::INVAL);
     let (from, at, len) = (fit(made.start())?, fit(to.start())?, fit(made.len().get())?);
-    // SAFETY: `made` is a new mapping that no other code knows. `to` is a part of a `Space`, which owns the
+    // SAFETY: `made` is a new mapping that no other code knows. `to` is a part of a `ReservedAddresses`, which owns the
     // replaced mapping.
     let moved = unsafe {
         libc::mremap(
@@ -435,7 +439,7 @@ pub(crate) fn mlock(part: Range) -> Result<(), Errno> {
 
 pub(crate) fn madvise(part: Range, advice: i32) -> Result<(), Errno> {
     let part = iovec(part.start(), part.len().get())?;
-    // SAFETY: advice that discards content is only given for parts of a `Space`, whose owner is responsible for
+    // SAFETY: advice that discards content is only given for parts of a `ReservedAddresses`, whose owner is responsible for
     // that. The kernel checks the addresses.
     match unsafe { libc::madvise(part.iov_base, part.iov_len, advice) } {
         0 => Ok(()),
@@ -467,8 +471,8 @@ pub fn own_page_map() -> Result<File, SysError> {
 mod tests {
     use super::*;
     use crate::Kernel;
-    use crate::fault_hook::Gate;
-    use hugeleaf_testkit::Repeating;
+    use crate::fault_hook::SyscallGate;
+    use hugeleaf_testkit::RepeatingThread;
     use std::sync::Arc;
 
     fn base() -> PageSize {
@@ -479,7 +483,9 @@ mod tests {
     fn addresses_are_aligned_and_parts_stay_inside() {
         let align: PageSize = "64M".parse().unwrap();
         let length = Bytes(base().bytes().get() * 8);
-        let space = Memory::new().reserve_addresses(length, align).unwrap();
+        let space = MemorySyscalls::new()
+            .reserve_addresses(length, align)
+            .unwrap();
         assert!(align.divides(space.range().start()));
         assert_eq!(space.range().len(), length);
         assert!(space.part(0, length).is_some());
@@ -487,7 +493,7 @@ mod tests {
         let outside = Range::new(space.range().end(), space.range().end() + 4096).unwrap();
         assert_eq!(space.map_private(outside).unwrap_err().errno, Errno::INVAL);
         assert_eq!(
-            Memory::new()
+            MemorySyscalls::new()
                 .reserve_addresses(Bytes::ZERO, align)
                 .unwrap_err()
                 .errno,
@@ -498,7 +504,7 @@ mod tests {
     #[test]
     fn pages_come_and_go() {
         let page = base().bytes();
-        let space = Memory::new()
+        let space = MemorySyscalls::new()
             .reserve_addresses(Bytes(page.get() * 4), base())
             .unwrap();
         let part = space.part(page.get(), page).unwrap();
@@ -515,7 +521,7 @@ mod tests {
 
     /// Creates a file with more reserved pages than memory holds.
     /// Returns it with its length, or `None` without a pool.
-    fn no_pages(memory: &Memory) -> Option<(MemoryFile, Bytes)> {
+    fn no_pages(memory: &MemorySyscalls) -> Option<(MemoryFile, Bytes)> {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let field = |name: &str| {
             let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -530,7 +536,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_replaced_stays() {
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let Some((file, length)) = no_pages(&memory) else {
             println!("not run: what_cannot_be_replaced_stays: needs hugetlb");
             return;
@@ -541,7 +547,7 @@ mod tests {
         space.map_private(first).unwrap();
         // SAFETY: mapped just now, for reading and writing.
         unsafe { space.as_ptr().write_volatile(7) };
-        let error = space.map_file(space.range(), &file, 0, Reserve::All);
+        let error = space.map_file(space.range(), &file, 0, HugetlbReservation::All);
         assert_eq!(error.unwrap_err().errno, Errno::NOMEM);
         // SAFETY: still mapped, which is tested here: otherwise the test crashes.
         assert_eq!(unsafe { space.as_ptr().read_volatile() }, 7);
@@ -550,7 +556,7 @@ mod tests {
     /// Another thread keeps mapping, so that it would get any gap that exists for a moment.
     #[test]
     fn nobody_gets_the_place_of_what_cannot_be_replaced() {
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let Some((file, length)) = no_pages(&memory) else {
             println!("not run: nobody_gets_the_place_of_what_cannot_be_replaced: needs hugetlb");
             return;
@@ -560,13 +566,13 @@ mod tests {
             .unwrap();
         let (range, mut taken) = (space.range(), None);
         std::thread::scope(|scope| {
-            let _other = Repeating::start(scope, || {
+            let _other = RepeatingThread::start(scope, || {
                 let at = mmap(0, length, NO_ACCESS, NOTHING, -1, 0).unwrap();
                 let got = Range::new(at, at + length.get()).unwrap();
                 taken = taken.or(got.intersect(range));
                 munmap(got);
             });
-            let tries = (0..1000).map(|_| space.map_file(range, &file, 0, Reserve::All));
+            let tries = (0..1000).map(|_| space.map_file(range, &file, 0, HugetlbReservation::All));
             let errors: Vec<Errno> = tries.filter_map(|done| Some(done.err()?.errno)).collect();
             assert_eq!(errors, [Errno::NOMEM; 1000]);
         });
@@ -577,7 +583,7 @@ mod tests {
     fn a_gate_refuses() {
         #[derive(Debug)]
         struct Shut;
-        impl Gate for Shut {
+        impl SyscallGate for Shut {
             fn pass(&self, call: MemoryCall) -> Result<(), Errno> {
                 match call {
                     MemoryCall::MapPrivate => Err(Errno::AGAIN),
@@ -585,7 +591,7 @@ mod tests {
                 }
             }
         }
-        let memory = Memory::behind(Arc::new(Shut));
+        let memory = MemorySyscalls::behind(Arc::new(Shut));
         let space = memory.reserve_addresses(base().bytes(), base()).unwrap();
         let error = space.map_private(space.range()).unwrap_err();
         assert_eq!(error.errno, Errno::AGAIN);

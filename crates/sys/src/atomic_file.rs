@@ -30,7 +30,7 @@ const LONGEST_NAME: usize = 255;
 
 /// Treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
+pub enum OnExisting {
     /// It is replaced in one step. Its permissions are kept if the caller owns it.
     Replaced,
     /// It stays, and the result is an error (EEXIST).
@@ -43,15 +43,15 @@ pub struct StagedFile {
     file: File,
     shown: PathBuf,
     /// The remaining rename. `None` for a device or pipe, which can be written to but not replaced.
-    waiting: Option<Waiting>,
+    waiting: Option<PendingRename>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingRename {
     folder: OwnedFd,
     from: OsString,
     to: OsString,
-    existing: Existing,
+    existing: OnExisting,
 }
 
 /// Returns an unpredictable name, from the random keys of the standard library's hash tables.
@@ -86,9 +86,9 @@ impl StagedFile {
     /// # Errors
     /// [`PathError`] for another user's link or pipe, for a folder, socket or disk, and for a
     /// folder that is not writable.
-    pub fn begin(path: &Path, existing: Existing) -> Result<StagedFile, PathError> {
+    pub fn begin(path: &Path, existing: OnExisting) -> Result<StagedFile, PathError> {
         let found = walk(path, false)?;
-        if existing == Existing::Kept && found.stat.is_some() {
+        if existing == OnExisting::Kept && found.stat.is_some() {
             return Err(fail("open", &found.shown, Errno::EXIST));
         }
         match found.stat {
@@ -109,7 +109,7 @@ impl StagedFile {
     fn beside(
         found: ResolvedPath,
         mode: Option<u32>,
-        existing: Existing,
+        existing: OnExisting,
     ) -> Result<StagedFile, PathError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let first = mode.map_or(FRESH, |_| 0o600);
@@ -125,7 +125,7 @@ impl StagedFile {
         let draft = StagedFile {
             file,
             shown: found.shown,
-            waiting: Some(Waiting {
+            waiting: Some(PendingRename {
                 folder: found.folder,
                 from,
                 to: found.name,
@@ -197,10 +197,10 @@ fn is_own(stat: &Stat) -> bool {
     stat.st_uid == effective_uid()
 }
 
-impl Waiting {
+impl PendingRename {
     fn rename(&self) -> Result<(), Errno> {
         let (folder, from, to) = (&self.folder, &self.from, &self.to);
-        if self.existing == Existing::Replaced {
+        if self.existing == OnExisting::Replaced {
             return rustix::fs::renameat(folder, from, folder, to);
         }
         match rustix::fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
@@ -252,7 +252,7 @@ impl Drop for StagedFile {
 ///
 /// # Errors
 /// The errors of [`StagedFile::begin`], write(2) and [`StagedFile::commit`]. No draft is left behind.
-pub fn write_whole(path: &Path, content: &[u8], existing: Existing) -> Result<(), PathError> {
+pub fn write_whole(path: &Path, content: &[u8], existing: OnExisting) -> Result<(), PathError> {
     let mut draft = StagedFile::begin(path, existing)?;
     draft.write_all(content).map_err(|e| {
         let shown = draft.shown.display().to_string();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     fn put(path: &Path, text: &str) -> Result<(), PathError> {
-        write_whole(path, text.as_bytes(), Existing::Replaced)
+        write_whole(path, text.as_bytes(), OnExisting::Replaced)
     }
 
     fn names(folder: &Path) -> usize {
@@ -287,14 +287,14 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         put(&path, "two").unwrap();
         assert_eq!((mode(&path), names(dir.path())), (0o640, 1));
-        let mut half = StagedFile::begin(&path, Existing::Replaced).unwrap();
+        let mut half = StagedFile::begin(&path, OnExisting::Replaced).unwrap();
         half.write_all(b"th").unwrap();
         assert_eq!((names(dir.path()), half.length()), (2, 2));
         drop(half);
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
-        let kept = write_whole(&path, b"four", Existing::Kept).unwrap_err();
+        let kept = write_whole(&path, b"four", OnExisting::Kept).unwrap_err();
         assert_eq!(kept.errno(), Some(Errno::EXIST));
-        write_whole(&dir.path().join("b"), b"five", Existing::Kept).unwrap();
+        write_whole(&dir.path().join("b"), b"five", OnExisting::Kept).unwrap();
         assert_eq!(names(dir.path()), 2);
         let missing = put(&dir.path().join("no/such/folder"), "x").unwrap_err();
         assert!(missing.to_string().contains("/no:"), "{missing}");
@@ -428,7 +428,7 @@ mod tests {
             left -= 1;
         };
         step();
-        let mut draft = StagedFile::begin(Path::new(path), Existing::Replaced).unwrap();
+        let mut draft = StagedFile::begin(Path::new(path), OnExisting::Replaced).unwrap();
         step();
         draft.write_all(b"new, ").unwrap();
         step();

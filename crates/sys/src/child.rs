@@ -124,7 +124,7 @@ fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
 
 /// NUMA policy of this process and its child programs (set_mempolicy(2)).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TaskPolicy {
+pub enum NumaTaskPolicy {
     /// Memory from these nodes only.
     Bind(Vec<u32>),
     Prefer(u32),
@@ -137,14 +137,14 @@ pub enum TaskPolicy {
 ///
 /// # Errors
 /// EINVAL for a node that does not exist, has no memory, or is forbidden by a cpuset. ENOSYS on a kernel without NUMA.
-pub fn set_task_policy(policy: &TaskPolicy) -> Result<(), SysError> {
+pub fn set_task_policy(policy: &NumaTaskPolicy) -> Result<(), SysError> {
     // linux/mempolicy.h; libc has MPOL_LOCAL for some targets only.
     const MPOL_LOCAL: i32 = 4;
     let (mode, nodes): (i32, &[u32]) = match policy {
-        TaskPolicy::Bind(nodes) => (libc::MPOL_BIND, nodes),
-        TaskPolicy::Prefer(node) => (libc::MPOL_PREFERRED, std::slice::from_ref(node)),
-        TaskPolicy::Interleave(nodes) => (libc::MPOL_INTERLEAVE, nodes),
-        TaskPolicy::Local => (MPOL_LOCAL, &[]),
+        NumaTaskPolicy::Bind(nodes) => (libc::MPOL_BIND, nodes),
+        NumaTaskPolicy::Prefer(node) => (libc::MPOL_PREFERRED, std::slice::from_ref(node)),
+        NumaTaskPolicy::Interleave(nodes) => (libc::MPOL_INTERLEAVE, nodes),
+        NumaTaskPolicy::Local => (MPOL_LOCAL, &[]),
     };
     let fail = |errno| SysError::new("set_mempolicy", format!("to nodes {nodes:?}"), errno);
     let mask = node_mask(nodes).ok_or_else(|| fail(Errno::INVAL))?;
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_not_there_is_refused() {
-        let nowhere = TaskPolicy::Bind(vec![1000]);
+        let nowhere = NumaTaskPolicy::Bind(vec![1000]);
         let error = set_task_policy(&nowhere).unwrap_err();
         assert!(
             matches!(error.errno, Errno::INVAL | Errno::NOSYS),

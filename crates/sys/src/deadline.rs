@@ -10,7 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hugeleaf_units::panic::FAULT;
+use hugeleaf_units::panic_containment::FAULT;
 use rustix::event::{PollFd, Timespec, poll};
 
 /// Interval at which the stop flags are read.
@@ -119,7 +119,7 @@ impl<'a> Deadline<'a> {
         &self,
         act: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let counted = Counted::new()?;
+        let counted = DetachedCallGuard::new()?;
         let (send, receive) = sync_channel(1);
         std::thread::Builder::new().spawn(move || {
             let _counted = counted;
@@ -138,14 +138,14 @@ impl<'a> Deadline<'a> {
 }
 
 /// A counted thread that may be left behind.
-struct Counted;
+struct DetachedCallGuard;
 
-impl Counted {
-    fn new() -> Result<Counted, Error> {
+impl DetachedCallGuard {
+    fn new() -> Result<DetachedCallGuard, Error> {
         match DETACHED_CALLS.fetch_add(1, Ordering::Relaxed) < MAX_DETACHED_CALLS {
-            true => Ok(Counted),
+            true => Ok(DetachedCallGuard),
             false => {
-                drop(Counted);
+                drop(DetachedCallGuard);
                 Err(Error::other(format!(
                     "{MAX_DETACHED_CALLS} earlier requests have no answer yet"
                 )))
@@ -154,7 +154,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for DetachedCallGuard {
     fn drop(&mut self) {
         DETACHED_CALLS.fetch_sub(1, Ordering::Relaxed);
     }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
-use crate::files::HostChange;
+use crate::host_file_changes::HostChange;
 use crate::pagemap::{PageMap, ScanDetail};
 use crate::process::{Pid, PidFd};
 use crate::{Errno, SysError};
 
-/// The calls that [`Memory`] makes, for a [`Gate`].
+/// The calls that [`Memory`] makes, for a [`SyscallGate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryCall {
     /// mmap(2) of address space only.
@@ -56,7 +56,7 @@ pub enum MemoryCall {
     Receive,
 }
 
-/// The calls of a [`Kernel`](crate::Kernel) on processes, for a [`Gate`].
+/// The calls of a [`Kernel`](crate::Kernel) on processes, for a [`SyscallGate`].
 #[derive(Debug, Clone, Copy)]
 pub enum ProcessCall<'a> {
     /// pidfd_open(2).
@@ -89,7 +89,7 @@ pub enum ProcessCall<'a> {
     Sleep(Duration),
 }
 
-/// The answer of a [`Gate`] in place of the kernel's.
+/// The answer of a [`SyscallGate`] in place of the kernel's.
 #[derive(Debug)]
 pub enum GateReply {
     /// The call succeeded and returns nothing.
@@ -104,7 +104,7 @@ pub enum GateReply {
 
 /// Intercepts the calls of a [`Kernel`](crate::Kernel) and of a [`Memory`]. A test refuses or observes calls here.
 /// The embedded workload answers calls on its own memory. The default of each method passes the call on.
-pub trait Gate: Send + Sync + std::fmt::Debug {
+pub trait SyscallGate: Send + Sync + std::fmt::Debug {
     /// Called before each call of a [`Memory`].
     ///
     /// # Errors
@@ -134,17 +134,17 @@ pub trait Gate: Send + Sync + std::fmt::Debug {
 
 /// The calls that manage memory of this process.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
-    gate: Option<Arc<dyn Gate>>,
+pub struct MemorySyscalls {
+    gate: Option<Arc<dyn SyscallGate>>,
 }
 
-impl Memory {
-    pub fn new() -> Memory {
-        Memory::default()
+impl MemorySyscalls {
+    pub fn new() -> MemorySyscalls {
+        MemorySyscalls::default()
     }
 
-    pub fn behind(gate: Arc<dyn Gate>) -> Memory {
-        Memory { gate: Some(gate) }
+    pub fn behind(gate: Arc<dyn SyscallGate>) -> MemorySyscalls {
+        MemorySyscalls { gate: Some(gate) }
     }
 
     /// Makes a call unless the gate refuses it.

@@ -46,15 +46,17 @@ pub fn frames_of(
 mod tests {
     use super::*;
     use crate::address_space::own_page_map;
-    use crate::{Kernel, Mapping, Sharing};
+    use crate::{Kernel, OwnMapping, Sharing};
     use hugeleaf_units::Bytes;
 
     #[test]
     fn a_page_that_was_touched_has_a_frame() {
         let base = Kernel::new().base_page();
-        let memory = Mapping::anonymous(Bytes(base.bytes().get() * 4), Sharing::Private).unwrap();
-        let frames =
-            |memory: &Mapping| frames_of(&own_page_map().unwrap(), memory.range(), base).unwrap();
+        let memory =
+            OwnMapping::anonymous(Bytes(base.bytes().get() * 4), Sharing::Private).unwrap();
+        let frames = |memory: &OwnMapping| {
+            frames_of(&own_page_map().unwrap(), memory.range(), base).unwrap()
+        };
         assert_eq!(frames(&memory), None);
         memory.touch(base.bytes()).unwrap();
         match frames(&memory) {

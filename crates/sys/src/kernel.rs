@@ -16,12 +16,12 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::address_space::iovec;
 use crate::advice::Advice;
-use crate::fault_hook::{Gate, GateReply, ProcessCall};
-use crate::files::HostChange;
+use crate::fault_hook::{GateReply, ProcessCall, SyscallGate};
+use crate::host_file_changes::HostChange;
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
 use crate::process::{Pid, PidFd};
-use crate::thp_split::{self, SplitFile};
+use crate::thp_split::{self, ThpSplitFile};
 use crate::{Errno, SysError, last_errno};
 
 /// Maximum delay between setting a stop flag and the end of a pause.
@@ -31,7 +31,7 @@ const WAITS_AT_ONCE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct Kernel {
     start: Instant,
-    gate: Option<Arc<dyn Gate>>,
+    gate: Option<Arc<dyn SyscallGate>>,
 }
 
 impl Default for Kernel {
@@ -49,7 +49,7 @@ impl Kernel {
     }
 
     /// Returns a kernel with a gate in front of its calls.
-    pub fn behind(gate: Arc<dyn Gate>) -> Kernel {
+    pub fn behind(gate: Arc<dyn SyscallGate>) -> Kernel {
         Kernel {
             gate: Some(gate),
             ..Kernel::new()
@@ -219,7 +219,7 @@ impl Kernel {
         let subject = || format!("of {}", process.pid());
         match self.ask(ProcessCall::SwitchThpOn(process), "ptrace", subject)? {
             Some(_) => Ok(()),
-            None => crate::remote_call::switch_thp_on(process),
+            None => crate::remote_syscall::switch_thp_on(process),
         }
     }
 
@@ -229,11 +229,11 @@ impl Kernel {
     /// # Errors
     /// ENOENT: no such file. EACCES: not root. EPERM: refused to root too (kernel lockdown). ENODEV: a kernel without
     /// debugfs, or with `debugfs=off`.
-    pub fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
+    pub fn open_split(&self, path: Option<&Path>) -> Result<ThpSplitFile, SysError> {
         let subject = || "split_huge_pages".to_owned();
         match self.ask(ProcessCall::OpenSplit(path), "open", subject)? {
-            Some(GateReply::Descriptor(fd)) => Ok(SplitFile::from_file(File::from(fd))),
-            _ => SplitFile::open(path),
+            Some(GateReply::Descriptor(fd)) => Ok(ThpSplitFile::from_file(File::from(fd))),
+            _ => ThpSplitFile::open(path),
         }
     }
 
@@ -247,7 +247,12 @@ impl Kernel {
     /// # Errors
     /// ESRCH: no such process. EINVAL: it has no memory any more. EINTR: a signal arrived. EPERM, EACCES: refused. EIO:
     /// the line was written partly.
-    pub fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
+    pub fn split(
+        &self,
+        file: &ThpSplitFile,
+        process: &PidFd,
+        range: Range,
+    ) -> Result<(), SysError> {
         let subject = || format!("{range} of {}", process.pid());
         match self.ask(ProcessCall::Split(process, range), "write", subject)? {
             Some(_) => Ok(()),

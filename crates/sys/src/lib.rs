@@ -1,6 +1,6 @@
 //! Makes every system call of hugeleaf and contains nearly all of its unsafe code.
 //!
-//! Calls that observe or change another process go through a [`Kernel`], as do calls that change the host. A [`Gate`]
+//! Calls that observe or change another process go through a [`Kernel`], as do calls that change the host. A [`SyscallGate`]
 //! in front of it, or of a [`Memory`], answers chosen calls instead of the kernel. `hugeleaf-host` reads the files
 //! below `/proc` and `/sys`.
 //!
@@ -11,7 +11,7 @@
 //!
 //! This crate must not judge. It makes the requested calls and returns the kernel's answers.
 //!
-//! Main types: [`Kernel`], [`Gate`], [`PidFd`], [`Deadline`], [`Advice`], [`PageRun`], [`SysError`].
+//! Main types: [`Kernel`], [`SyscallGate`], [`PidFd`], [`Deadline`], [`Advice`], [`PageRun`], [`SysError`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
@@ -21,59 +21,63 @@ mod atomic_file;
 mod child;
 mod command_output;
 mod deadline;
+mod detached_mount;
 mod error;
 mod ethtool;
 mod fault_hook;
 mod file_capabilities;
-mod file_system;
-mod files;
+mod file_system_capabilities;
 mod frames;
+mod host_file_changes;
 mod kernel;
 mod lock;
 mod membarrier;
-mod memory;
 mod memory_file;
+mod own_mapping;
 mod pagemap;
 mod populate;
 mod prefault;
 mod priority;
 mod process;
 mod program_query;
-mod remote_call;
+mod remote_syscall;
 mod rusage;
 mod seccomp;
 mod thp_split;
-mod tracefs;
 mod trusted_path;
 mod untrusted_fs;
 mod watchdog;
 
-pub use address_space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
+pub use address_space::{
+    HugetlbReservation, NodePolicy, ReservedAddresses, may_lock, own_page_map,
+};
 pub use advice::Advice;
-pub use atomic_file::{Existing, StagedFile, draft_beside, is_draft_of, write_whole};
+pub use atomic_file::{OnExisting, StagedFile, draft_beside, is_draft_of, write_whole};
 pub use child::{
-    ChildExit, ChildProgram, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec,
-    may_run, peer_pid, prefer_oom_kill, real_ids, return_unused, set_task_policy,
+    ChildExit, ChildProgram, NumaTaskPolicy, end_by, exec, has_file_capabilities,
+    is_mounted_noexec, may_run, peer_pid, prefer_oom_kill, real_ids, return_unused,
+    set_task_policy,
 };
 pub use command_output::{ProgramOutput, confine, run_for_output};
 pub use deadline::{Deadline, set_stop_flag};
+pub use detached_mount::DetachedMount;
 pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
-pub use fault_hook::{Gate, GateReply, Memory, MemoryCall, ProcessCall};
+pub use fault_hook::{GateReply, MemoryCall, MemorySyscalls, ProcessCall, SyscallGate};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
-pub use file_system::{FileSystemCapabilities, file_system_at};
-pub use files::{
+pub use file_system_capabilities::{FileSystemCapabilities, file_system_at};
+pub use frames::frames_of;
+pub use host_file_changes::{
     FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, metadata_at,
     probe_folder, probe_write, rename, write_value,
 };
-pub use frames::frames_of;
 pub use kernel::Kernel;
-pub use lock::{HostLock, Mark, lock_host, mark};
-pub use membarrier::Barrier;
-pub use memory::{Mapping, Sharing, advise_own, name_own};
+pub use lock::{HostLock, SharedFlock, lock_host, mark};
+pub use membarrier::AsymmetricBarrier;
 pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };
+pub use own_mapping::{OwnMapping, Sharing, advise_own, name_own};
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use priority::RealTimePriority;
 pub use process::{
@@ -81,13 +85,12 @@ pub use process::{
     terminal_columns, ticks_per_second,
 };
 pub use program_query::query_program;
-pub use rusage::{Usage, children_usage, process_usage, thread_usage};
-pub use seccomp::Filters;
-pub use thp_split::SplitFile;
-pub use tracefs::Detached;
+pub use rusage::{ResourceUsage, children_usage, process_usage, thread_usage};
+pub use seccomp::SeccompFilters;
+pub use thp_split::ThpSplitFile;
 pub use trusted_path::{PathError, check_trusted, open_trusted};
 pub use untrusted_fs::{
-    ConfinedFolder, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular,
-    read_at_most,
+    ConfinedFolder, UserCredentials, copy_in_memory, is_safe_from_others, list_at_most,
+    open_regular, read_at_most,
 };
 pub use watchdog::with_stall_limit;

@@ -124,7 +124,7 @@ fn replace(path: &Path, stat: &Stat) -> Result<Option<File>, Errno> {
 /// A mark on a file, visible to all in `/proc/locks`.
 /// It ends when dropped or when its holder dies. Marks do not exclude each other.
 #[derive(Debug)]
-pub struct Mark {
+pub struct SharedFlock {
     _file: File,
     /// Major and minor number of the file's device.
     pub device: (u32, u32),
@@ -137,7 +137,7 @@ pub struct Mark {
 ///
 /// # Errors
 /// The errors of open(2), fstat(2) and flock(2), except EWOULDBLOCK.
-pub fn mark(path: &Path) -> Result<Mark, SysError> {
+pub fn mark(path: &Path) -> Result<SharedFlock, SysError> {
     let fail = |call, errno| SysError::new(call, path.display().to_string(), errno);
     let file = File::open(path).map_err(|e| fail("open", errno_of(&e)))?;
     let stat = rustix::fs::fstat(&file).map_err(|e| fail("fstat", e))?;
@@ -149,7 +149,7 @@ pub fn mark(path: &Path) -> Result<Mark, SysError> {
             Err(errno) => return Err(fail("flock", errno)),
         }
     };
-    Ok(Mark {
+    Ok(SharedFlock {
         _file: file,
         device: (
             rustix::fs::major(stat.st_dev),

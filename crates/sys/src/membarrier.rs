@@ -8,29 +8,29 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-use crate::seccomp::Filters;
+use crate::seccomp::SeccompFilters;
 
-/// The two sides of an asymmetric barrier. Between a store and a load, [`Barrier::light`] on the frequent side and
-/// [`Barrier::heavy`] on the other together have the effect of `fence(SeqCst)` on both.
+/// The two sides of an asymmetric barrier. Between a store and a load, [`AsymmetricBarrier::light`] on the frequent side and
+/// [`AsymmetricBarrier::heavy`] on the other together have the effect of `fence(SeqCst)` on both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Barrier {
+pub struct AsymmetricBarrier {
     /// True if the kernel provides the barrier. Otherwise both sides fence.
     by_kernel: bool,
 }
 
-impl Barrier {
+impl AsymmetricBarrier {
     /// Returns the barrier of this process. If the kernel has none (before 4.14), or a system call filter applies to this thread,
     /// both sides fence, which is equally correct and slower.
-    pub fn of_process() -> Barrier {
-        static KNOWN: OnceLock<Barrier> = OnceLock::new();
-        *KNOWN.get_or_init(|| Barrier {
+    pub fn of_process() -> AsymmetricBarrier {
+        static KNOWN: OnceLock<AsymmetricBarrier> = OnceLock::new();
+        *KNOWN.get_or_init(|| AsymmetricBarrier {
             by_kernel: call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED),
         })
     }
 
     /// Returns a barrier in which both sides fence.
-    pub const fn of_fences() -> Barrier {
-        Barrier { by_kernel: false }
+    pub const fn of_fences() -> AsymmetricBarrier {
+        AsymmetricBarrier { by_kernel: false }
     }
 
     #[inline]
@@ -52,7 +52,7 @@ impl Barrier {
 
 /// Returns true if the kernel ran the command. A thread with a filter makes no call, because the answer may be a signal.
 fn call(command: libc::c_int) -> bool {
-    let may_ask = !cfg!(miri) && Filters::of_thread().is_some_and(Filters::is_none);
+    let may_ask = !cfg!(miri) && SeccompFilters::of_thread().is_some_and(SeccompFilters::is_none);
     // SAFETY: the call takes numbers only.
     may_ask && unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
@@ -61,16 +61,16 @@ fn call(command: libc::c_int) -> bool {
 mod tests {
     use std::sync::atomic::AtomicU32;
 
-    use hugeleaf_testkit::Repeating;
+    use hugeleaf_testkit::RepeatingThread;
 
     use super::*;
 
     /// Dekker's test: each side stores, then loads the other's value. Without a barrier, both may miss the other's store.
-    fn never_both_blind(barrier: Barrier) {
+    fn never_both_blind(barrier: AsymmetricBarrier) {
         let (often, rarely) = (AtomicU32::new(0), AtomicU32::new(0));
         let (round, seen) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
-            let _other = Repeating::start(scope, || {
+            let _other = RepeatingThread::start(scope, || {
                 let now = round.load(Ordering::Acquire);
                 if now == 0 {
                     std::hint::spin_loop();
@@ -97,13 +97,13 @@ mod tests {
 
     #[test]
     fn of_two_sides_one_sees_the_other() {
-        never_both_blind(Barrier::of_process());
-        never_both_blind(Barrier::of_fences());
+        never_both_blind(AsymmetricBarrier::of_process());
+        never_both_blind(AsymmetricBarrier::of_fences());
     }
 
     #[test]
     fn a_thread_under_a_filter_does_not_ask() {
-        let barrier = Barrier::of_process();
+        let barrier = AsymmetricBarrier::of_process();
         let under_a_filter = std::thread::spawn(move || {
             crate::seccomp::refuse_in_this_thread(libc::SYS_membarrier);
             barrier.heavy()

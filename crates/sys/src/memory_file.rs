@@ -17,7 +17,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-use crate::fault_hook::{Memory, MemoryCall};
+use crate::fault_hook::{MemoryCall, MemorySyscalls};
 use crate::{Errno, SysError};
 
 /// A file in memory. Its pages exist as long as a process has it open or mapped.
@@ -49,7 +49,7 @@ impl MemoryFile {
     }
 }
 
-impl Memory {
+impl MemorySyscalls {
     /// Creates an empty file in memory of `length` bytes, closed on exec.
     /// `hugetlb` names the pool; without it the file is ordinary shared memory.
     ///
@@ -277,7 +277,7 @@ pub fn duplicate_raw(number: RawFd) -> Result<OwnedFd, SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, Reserve};
+    use crate::{HugetlbReservation, Kernel};
 
     fn page() -> u64 {
         Kernel::new().base_page().bytes().get()
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn pages_are_held_until_they_are_punched_out() {
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let file = memory.create_file("t", Bytes(4 * page()), None).unwrap();
         assert_eq!(memory.facts(&file).unwrap().held, Bytes::ZERO);
         memory
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn files_travel_over_a_socket() {
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let file = memory.create_file("t", Bytes(page()), None).unwrap();
         let (here, there) = UnixStream::pair().unwrap();
         memory.send_files(&here, b"hello", &[&file]).unwrap();
@@ -321,7 +321,7 @@ mod tests {
         let at = |file: &MemoryFile| {
             let space = memory.reserve_addresses(Bytes(page()), base).unwrap();
             space
-                .map_file(space.range(), file, 0, Reserve::All)
+                .map_file(space.range(), file, 0, HugetlbReservation::All)
                 .unwrap();
             space
         };
@@ -347,6 +347,6 @@ mod tests {
     fn an_ordinary_file_is_none() {
         let file = tempfile::tempfile().unwrap();
         let file = MemoryFile::from_fd(file.into());
-        assert!(Memory::new().facts(&file).is_err());
+        assert!(MemorySyscalls::new().facts(&file).is_err());
     }
 }

@@ -380,7 +380,7 @@ fn state_of_categories(categories: u64) -> PageState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Advice, Kernel, Mapping, Sharing};
+    use crate::{Advice, Kernel, OwnMapping, Sharing};
 
     fn run(start: u64, end: u64, state: PageState) -> PageRun {
         PageRun {
@@ -447,7 +447,7 @@ mod tests {
     fn sees_what_is_touched_and_nothing_else() {
         let kernel = Kernel::new();
         let page = kernel.base_page().bytes();
-        let mapping = Mapping::anonymous(Bytes(page.get() * 64), Sharing::Private).unwrap();
+        let mapping = OwnMapping::anonymous(Bytes(page.get() * 64), Sharing::Private).unwrap();
         mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
         let start = mapping.range().start() + 8 * page.get();
         let touched = Range::new(start, start + 4 * page.get()).unwrap();
@@ -472,7 +472,7 @@ mod tests {
     fn a_zero_page_is_told_however_closely_one_looks() {
         let kernel = Kernel::new();
         let page = kernel.base_page().bytes();
-        let mapping = Mapping::anonymous(Bytes(page.get() * 8), Sharing::Private).unwrap();
+        let mapping = OwnMapping::anonymous(Bytes(page.get() * 8), Sharing::Private).unwrap();
         mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
         let start = mapping.range().start();
         let written = Range::new(start, start + 4 * page.get()).unwrap();
@@ -501,7 +501,7 @@ mod tests {
         let kernel = Kernel::new();
         let page = kernel.base_page().bytes().get();
         let all = Bytes(page * (WALKED_A_SCAN * 2 + 7));
-        let mapping = Mapping::anonymous(all, Sharing::Private).unwrap();
+        let mapping = OwnMapping::anonymous(all, Sharing::Private).unwrap();
         mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
         let start = mapping.range().start();
         // More pages than one call finds, pages across the end of one walk, and the last page.
@@ -531,7 +531,7 @@ mod tests {
     fn shared_memory_counts_as_file() {
         let kernel = Kernel::new();
         let page = kernel.base_page().bytes();
-        let mapping = Mapping::anonymous(Bytes(page.get() * 4), Sharing::Shared).unwrap();
+        let mapping = OwnMapping::anonymous(Bytes(page.get() * 4), Sharing::Shared).unwrap();
         mapping
             .advise(mapping.range(), Advice::PopulateWrite)
             .unwrap();

@@ -95,7 +95,7 @@ fn populate_one(pid: Pid, range: Range, base: PageSize) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Advice, Kernel, Mapping, PageState, ScanDetail, Sharing, own_pid};
+    use crate::{Advice, Kernel, OwnMapping, PageState, ScanDetail, Sharing, own_pid};
     use hugeleaf_units::Bytes;
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         let base = kernel.base_page();
         let page = base.bytes().get();
         let calls = page * PAGES_A_CALL * 3;
-        let mapping = Mapping::anonymous(Bytes(calls), Sharing::Private).unwrap();
+        let mapping = OwnMapping::anonymous(Bytes(calls), Sharing::Private).unwrap();
         mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
         let start = mapping.as_ptr();
         // Every third page is written, every third is the zero page, every third is untouched.
@@ -155,7 +155,9 @@ mod tests {
         let kernel = Kernel::new();
         let own = kernel.pidfd_open(own_pid()).unwrap();
         let page = kernel.base_page().bytes();
-        let gone = Mapping::anonymous(page, Sharing::Private).unwrap().range();
+        let gone = OwnMapping::anonymous(page, Sharing::Private)
+            .unwrap()
+            .range();
         assert!(kernel.populate(&own, &[gone]).is_ok());
         let none = unreadable().unwrap() as u64;
         let none = Range::new(none, none + page.get()).unwrap();

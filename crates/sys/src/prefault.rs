@@ -5,12 +5,12 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::SysError;
 use crate::advice::Advice;
-use crate::fault_hook::Memory;
+use crate::fault_hook::MemorySyscalls;
 
 /// Implements [`crate::Kernel::fetch`].
 pub(crate) fn fetch(page: PageSize, pages: u64) -> Result<(), SysError> {
     let length = Bytes(page.bytes().get().saturating_mul(pages));
-    let space = Memory::new().reserve_addresses(length, page)?;
+    let space = MemorySyscalls::new().reserve_addresses(length, page)?;
     space.map_private(space.range())?;
     // Refused without huge pages. Base pages then have the same effect.
     let _ = space.advise(space.range(), Advice::HugePage);
@@ -19,7 +19,7 @@ pub(crate) fn fetch(page: PageSize, pages: u64) -> Result<(), SysError> {
 
 /// Implements [`crate::Kernel::drain`].
 pub(crate) fn drain(page: PageSize, base: PageSize) -> Result<(), SysError> {
-    let space = Memory::new().reserve_addresses(page.bytes(), page)?;
+    let space = MemorySyscalls::new().reserve_addresses(page.bytes(), page)?;
     space.map_private(space.range())?;
     // Without a page there is nothing to collapse, and the kernel returns before it drains the lists.
     let first = space.range().chunks(base).next();

@@ -11,7 +11,7 @@ use crate::error::last_errno;
 
 /// The kernel's `struct sched_param`. That of musl has more fields.
 #[repr(C)]
-struct Param {
+struct SchedParam {
     priority: i32,
 }
 
@@ -30,7 +30,7 @@ impl RealTimePriority {
     /// # Errors
     /// EPERM without CAP_SYS_NICE, past RLIMIT_RTPRIO, or in a control group without real-time runtime.
     pub fn new() -> Result<RealTimePriority, SysError> {
-        let mut param = Param { priority: 0 };
+        let mut param = SchedParam { priority: 0 };
         // SAFETY: see above.
         let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
         // SAFETY: see above.
@@ -53,7 +53,7 @@ impl Drop for RealTimePriority {
 }
 
 fn set(policy: i32, priority: i32) -> Result<(), SysError> {
-    let param = Param { priority };
+    let param = SchedParam { priority };
     // SAFETY: see above.
     match unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const param) } {
         0 => Ok(()),

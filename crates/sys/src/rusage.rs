@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Processor time and related counters since the start (getrusage(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct ResourceUsage {
     pub user: Duration,
     /// Time in the kernel on its behalf, without that of kernel threads.
     pub system: Duration,
@@ -18,11 +18,11 @@ pub struct Usage {
     pub minor_faults: u64,
 }
 
-impl Usage {
+impl ResourceUsage {
     /// Returns the usage since `earlier`.
     #[must_use]
-    pub fn since(self, earlier: Usage) -> Usage {
-        Usage {
+    pub fn since(self, earlier: ResourceUsage) -> ResourceUsage {
+        ResourceUsage {
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
             waits: self.waits.saturating_sub(earlier.waits),
@@ -33,8 +33,8 @@ impl Usage {
 
     /// Returns the sum of both.
     #[must_use]
-    pub fn and(self, other: Usage) -> Usage {
-        Usage {
+    pub fn and(self, other: ResourceUsage) -> ResourceUsage {
+        ResourceUsage {
             user: self.user + other.user,
             system: self.system + other.system,
             waits: self.waits + other.waits,
@@ -49,32 +49,32 @@ impl Usage {
 }
 
 /// Returns the usage of all threads of this process, including those that have ended.
-pub fn process_usage() -> Usage {
+pub fn process_usage() -> ResourceUsage {
     usage(libc::RUSAGE_SELF)
 }
 
 /// Returns the usage of child programs that have ended and were waited for.
-pub fn children_usage() -> Usage {
+pub fn children_usage() -> ResourceUsage {
     usage(libc::RUSAGE_CHILDREN)
 }
 
-pub fn thread_usage() -> Usage {
+pub fn thread_usage() -> ResourceUsage {
     usage(libc::RUSAGE_THREAD)
 }
 
-fn usage(whose: libc::c_int) -> Usage {
+fn usage(whose: libc::c_int) -> ResourceUsage {
     // SAFETY: a structure of integers, for which all zeroes are valid.
     let mut raw: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is ours and outlives the call.
     if unsafe { libc::getrusage(whose, &raw mut raw) } != 0 {
-        return Usage::default();
+        return ResourceUsage::default();
     }
     let time = |t: libc::timeval| {
         let micros = u64::try_from(t.tv_usec).unwrap_or(0);
         Duration::from_secs(u64::try_from(t.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
     };
     let count = |n: libc::c_long| u64::try_from(n).unwrap_or(0);
-    Usage {
+    ResourceUsage {
         user: time(raw.ru_utime),
         system: time(raw.ru_stime),
         waits: count(raw.ru_nvcsw),

@@ -9,15 +9,15 @@
 
 /// The filters of a thread. A program can add filters and never remove one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Filters {
+pub struct SeccompFilters {
     mode: u32,
     /// Number of filters. 0 before Linux 5.9, which does not report it.
     count: u32,
 }
 
-impl Filters {
+impl SeccompFilters {
     /// Returns the filters of the calling thread, or `None` if the kernel does not report them.
-    pub fn of_thread() -> Option<Filters> {
+    pub fn of_thread() -> Option<SeccompFilters> {
         const PART: usize = 2 << 10;
         let mut text = [0; 2 * PART];
         // SAFETY: the path is a C string; without O_CREAT there is no third argument.
@@ -37,7 +37,7 @@ impl Filters {
                 libc::pread(file, text.as_mut_ptr().cast(), text.len(), at)
             };
             let text = &text[..usize::try_from(read).unwrap_or(0)];
-            found = Filters::parse(text);
+            found = SeccompFilters::parse(text);
             if found.is_some() || text.len() <= PART {
                 break;
             }
@@ -51,7 +51,7 @@ impl Filters {
         self.mode == 0
     }
 
-    fn parse(status: &[u8]) -> Option<Filters> {
+    fn parse(status: &[u8]) -> Option<SeccompFilters> {
         let field = |name: &str| {
             let mut lines = status.split(|byte| *byte == b'\n');
             let value = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
@@ -59,7 +59,7 @@ impl Filters {
         };
         let mode = field("Seccomp:")?;
         let count = field("Seccomp_filters:").unwrap_or(0);
-        Some(Filters { mode, count })
+        Some(SeccompFilters { mode, count })
     }
 }
 
@@ -101,23 +101,23 @@ mod tests {
 
     #[test]
     fn a_filter_more_is_another_answer() {
-        let before = Filters::of_thread().unwrap();
+        let before = SeccompFilters::of_thread().unwrap();
         let after = std::thread::spawn(|| {
             refuse_in_this_thread(libc::SYS_membarrier);
-            Filters::of_thread().unwrap()
+            SeccompFilters::of_thread().unwrap()
         });
         assert_ne!(after.join().unwrap(), before);
-        assert_eq!(Filters::of_thread().unwrap(), before);
+        assert_eq!(SeccompFilters::of_thread().unwrap(), before);
     }
 
     #[test]
     fn reads_what_kernels_write() {
         let old = b"NoNewPrivs:\t0\nSeccomp:\t2\nSpeculation_Store_Bypass:\tvulnerable\n";
         let new = b"Groups:\t0 \nSeccomp:\t0\nSeccomp_filters:\t0\n";
-        let filters = |mode, count| Some(Filters { mode, count });
-        assert_eq!(Filters::parse(old), filters(2, 0));
-        assert_eq!(Filters::parse(new), filters(0, 0));
-        assert!(Filters::parse(new).unwrap().is_none());
-        assert_eq!(Filters::parse(b"Name:\tSeccomp:\n"), None);
+        let filters = |mode, count| Some(SeccompFilters { mode, count });
+        assert_eq!(SeccompFilters::parse(old), filters(2, 0));
+        assert_eq!(SeccompFilters::parse(new), filters(0, 0));
+        assert!(SeccompFilters::parse(new).unwrap().is_none());
+        assert_eq!(SeccompFilters::parse(b"Name:\tSeccomp:\n"), None);
     }
 }

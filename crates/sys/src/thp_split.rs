@@ -12,8 +12,8 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use rustix::fs::{Mode, OFlags};
 
 use crate::address_space::iovec;
+use crate::detached_mount::DetachedMount;
 use crate::populate::in_time;
-use crate::tracefs::Detached;
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 const NAME: &str = "split_huge_pages";
@@ -23,33 +23,33 @@ const MOST_PARTS: usize = 1024;
 /// The open file. Writing `PID,START,END` splits every huge page in that range of the process.
 /// Shared pages are split too, in all processes that map them.
 #[derive(Debug)]
-pub struct SplitFile {
+pub struct ThpSplitFile {
     file: File,
 }
 
-impl SplitFile {
-    pub(crate) fn open(path: Option<&Path>) -> Result<SplitFile, SysError> {
+impl ThpSplitFile {
+    pub(crate) fn open(path: Option<&Path>) -> Result<ThpSplitFile, SysError> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let opened = match path {
             Some(path) => rustix::fs::open(path, flags, Mode::empty())
                 .map_err(|e| SysError::new("open", path.display().to_string(), e)),
             // The open file keeps the file system, which is not mounted.
             None => rustix::fs::openat(
-                Detached::debugfs()?.descriptor(),
+                DetachedMount::debugfs()?.descriptor(),
                 NAME,
                 flags,
                 Mode::empty(),
             )
             .map_err(|e| SysError::new("open", format!("debugfs {NAME}"), e)),
         };
-        Ok(SplitFile {
+        Ok(ThpSplitFile {
             file: File::from(opened?),
         })
     }
 
     /// Wraps an open file. For tests that replace the kernel.
-    pub fn from_file(file: File) -> SplitFile {
-        SplitFile { file }
+    pub fn from_file(file: File) -> ThpSplitFile {
+        ThpSplitFile { file }
     }
 
     pub(crate) fn split(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
@@ -115,7 +115,7 @@ fn read_each(pid: Pid, range: Range, page: PageSize) -> Result<Bytes, SysError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kernel, Mapping, Sharing, own_pid};
+    use crate::{Kernel, OwnMapping, Sharing, own_pid};
     use std::io::Read;
 
     fn range(start: u64, end: u64) -> Range {
@@ -129,7 +129,7 @@ mod tests {
         let text = line(&own, range(0, 0x20_0000));
         assert_eq!(text, format!("{},0x0,0x200000", own_pid()));
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let file = SplitFile::from_file(File::from(std::os::fd::OwnedFd::from(writer)));
+        let file = ThpSplitFile::from_file(File::from(std::os::fd::OwnedFd::from(writer)));
         kernel.split(&file, &own, range(0x1000, 0x2000)).unwrap();
         drop(file);
         let mut written = String::new();
@@ -156,7 +156,7 @@ mod tests {
         let kernel = Kernel::new();
         let page = kernel.base_page();
         let size = Bytes(page.bytes().get() * 3000);
-        let mapping = Mapping::anonymous(size, Sharing::Shared).unwrap();
+        let mapping = OwnMapping::anonymous(size, Sharing::Shared).unwrap();
         let own = kernel.pidfd_open(own_pid()).unwrap();
         assert_eq!(kernel.fault_in(&own, mapping.range()).unwrap(), size);
         let gone = mapping.range();

@@ -35,21 +35,21 @@ const MOSTLY_ENOUGH: usize = 4 << 10;
 
 /// The rights of a user. Files that this user cannot open are not opened on their behalf.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rights {
+pub struct UserCredentials {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
 }
 
-impl Rights {
+impl UserCredentials {
     /// Returns the rights of a process, from its effective user and the groups of its status.
     /// The first group is the effective one.
-    pub fn of_ids(uid: u32, groups: &[u64]) -> Rights {
+    pub fn of_ids(uid: u32, groups: &[u64]) -> UserCredentials {
         let groups: Vec<u32> = groups
             .iter()
             .filter_map(|group| u32::try_from(*group).ok())
             .collect();
-        Rights {
+        UserCredentials {
             uid,
             gid: groups.first().copied().unwrap_or(uid),
             groups,
@@ -61,7 +61,7 @@ impl Rights {
 #[derive(Debug)]
 pub struct ConfinedFolder {
     folder: OwnedFd,
-    rights: Option<Rights>,
+    rights: Option<UserCredentials>,
     /// Follows links step by step even if the kernel could resolve the path. For tests.
     by_steps: bool,
     no_links: bool,
@@ -75,7 +75,7 @@ impl ConfinedFolder {
     ///
     /// # Errors
     /// The errors of open(2).
-    pub fn new(folder: &Path, rights: Option<Rights>) -> Result<ConfinedFolder> {
+    pub fn new(folder: &Path, rights: Option<UserCredentials>) -> Result<ConfinedFolder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let is_root = rustix::process::geteuid().is_root();
         Ok(ConfinedFolder {
@@ -177,7 +177,7 @@ impl ConfinedFolder {
 
 /// Gives the calling thread a user's rights on files.
 /// Changing `fsuid` from root to another user also drops root's capabilities on files (capabilities(7)).
-fn take_rights(rights: &Rights) -> Result<()> {
+fn take_rights(rights: &UserCredentials) -> Result<()> {
     let groups: Vec<Gid> = rights.groups.iter().copied().map(Gid::from_raw).collect();
     // Changes this thread only, like the calls below. Other threads keep their groups.
     rustix::thread::set_thread_groups(&groups)?;
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-    use hugeleaf_testkit::{NOBODY, Repeating};
+    use hugeleaf_testkit::{NOBODY, RepeatingThread};
     const SOME: Bytes = Bytes(1 << 20);
 
     fn inside(folder: &Path) -> [ConfinedFolder; 2] {
@@ -521,7 +521,7 @@ mod tests {
         fifo(&at("two"));
         let (mut texts, mut fifos) = (0, 0);
         std::thread::scope(|scope| {
-            let _exchanger = Repeating::start(scope, || {
+            let _exchanger = RepeatingThread::start(scope, || {
                 let exchange = rustix::fs::RenameFlags::EXCHANGE;
                 rustix::fs::renameat_with(CWD, at("one"), CWD, at("two"), exchange).unwrap();
             });
@@ -563,7 +563,7 @@ mod tests {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         chown(at("mine"), Some(NOBODY), Some(NOBODY)).unwrap();
         chown(at("team"), None, Some(12345)).unwrap();
-        let rights = |groups: &[u32]| Rights {
+        let rights = |groups: &[u32]| UserCredentials {
             uid: NOBODY,
             gid: NOBODY,
             groups: groups.to_vec(),

@@ -19,12 +19,12 @@ use crate::child::with_signals_blocked;
 type WatchdogTask = Box<dyn FnOnce() + Send>;
 
 /// A thread that waits for its next job, and its id.
-struct Helper {
+struct HelperThread {
     jobs: Sender<WatchdogTask>,
     thread: u32,
 }
 
-static IDLE: Mutex<Vec<Helper>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<HelperThread>> = Mutex::new(Vec::new());
 
 /// Interval of the checks of a helper, in milliseconds.
 const CHECK_INTERVAL_MS: u64 = 50;
@@ -33,13 +33,13 @@ const CHECK_INTERVAL_MS: u64 = 50;
 const PATIENCE: u64 = 1600;
 
 /// A job that was left behind.
-struct Blocked {
+struct BlockedJob {
     file: PathBuf,
     /// The job holds the other side until it ends.
     job: Weak<()>,
 }
 
-static BLOCKED: Mutex<Vec<Blocked>> = Mutex::new(Vec::new());
+static BLOCKED: Mutex<Vec<BlockedJob>> = Mutex::new(Vec::new());
 
 /// Runs a job on a file that may block forever. Returns its result, or `None` if it was blocked for too long, or if an
 /// earlier job on the same file is still blocked. If no thread can be started, it runs in this thread.
@@ -54,7 +54,7 @@ pub fn with_stall_limit<T: Send + 'static>(
         return Some(act());
     };
     let running = Arc::new(());
-    let blocked = Blocked {
+    let blocked = BlockedJob {
         file: file.to_owned(),
         job: Arc::downgrade(&running),
     };
@@ -73,7 +73,7 @@ pub fn with_stall_limit<T: Send + 'static>(
     answer
 }
 
-fn blocked_jobs() -> MutexGuard<'static, Vec<Blocked>> {
+fn blocked_jobs() -> MutexGuard<'static, Vec<BlockedJob>> {
     BLOCKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -86,7 +86,7 @@ fn patience_for(file: &Path) -> Option<u64> {
     (!is_blocked).then(|| (PATIENCE >> blocked.len().min(63)).max(1))
 }
 
-fn start() -> Option<Helper> {
+fn start() -> Option<HelperThread> {
     let (jobs, todo) = channel::<WatchdogTask>();
     let (say, hear) = sync_channel(1);
     let work = move || {
@@ -97,7 +97,7 @@ fn start() -> Option<Helper> {
     };
     with_signals_blocked(|| std::thread::Builder::new().spawn(work)).ok()?;
     let thread = hear.recv().ok()?;
-    Some(Helper { jobs, thread })
+    Some(HelperThread { jobs, thread })
 }
 
 fn wait<T>(answer: &Receiver<T>, thread: u32, patience: u64) -> Option<T> {

@@ -1,7 +1,8 @@
 //! A host without findings, as a value. Tests change one thing at a time.
 
 use hugeleaf_host::{
-    Buddy, Compaction, Fact, FreeBlocks, Host, Khugepaged, Limits, Memory, Pool, Thp, ThpOrder,
+    Buddy, Compaction, Fact, FreeBlocks, Host, KernelLimits, Khugepaged, Memory, Pool, Thp,
+    ThpOrder,
 };
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
@@ -91,10 +92,10 @@ pub fn healthy() -> Host {
                 counts: vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2560],
             }],
         }),
-        limits: Limits {
+        limits: KernelLimits {
             sysctl: Fact::Known(Vec::new()),
             boot: word("root=/dev/sda1 quiet"),
-            ..Limits::default()
+            ..KernelLimits::default()
         },
         cgroups: Fact::Absent,
         is_in_container: false,

@@ -11,19 +11,19 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod cgroup;
-mod dead_files;
-pub mod facts;
-pub mod guide_pages;
+pub mod guide_commands;
 pub mod healthy_host;
-pub mod host;
+pub mod host_lock;
+mod hung_mount;
 pub mod jvm;
 #[cfg(feature = "clients")]
 pub mod load;
 pub mod mariadb;
 pub mod postgresql;
 pub mod process;
+pub mod process_facts;
 pub mod redis_server;
-mod repeating;
+mod repeating_thread;
 pub mod server;
 #[cfg(feature = "terminal")]
 pub mod terminal;
@@ -31,9 +31,9 @@ mod wait;
 
 use std::path::{Path, PathBuf};
 
-pub use dead_files::DeadFiles;
+pub use hung_mount::HungMount;
 pub use process::{ChildGuard, CommandOutput, NOBODY, apart_from_processes, in_own_process};
-pub use repeating::Repeating;
+pub use repeating_thread::RepeatingThread;
 pub use wait::{PATIENCE, eventually, pause, until, until_at_most};
 
 /// Returns true if the long forms of the tests run: `make test-all` sets `HUGELEAF_TEST_ALL=1`.

@@ -15,7 +15,7 @@ use crate::server::{
 #[cfg(feature = "clients")]
 mod filled;
 #[cfg(feature = "clients")]
-pub use filled::{BUFFER_POOL_KB, MariaDb};
+pub use filled::{BUFFER_POOL_KB, FilledMariadb};
 
 /// Log words that no test may cause.
 pub const COMPLAINTS: [&str; 4] = ["[ERROR]", "got signal", "Assertion", "corrupt"];

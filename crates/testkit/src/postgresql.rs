@@ -15,7 +15,7 @@ use crate::server::{
 #[cfg(feature = "clients")]
 mod filled;
 #[cfg(feature = "clients")]
-pub use filled::{PostgreSql, SHARED_BUFFERS_KB};
+pub use filled::{FilledPostgres, SHARED_BUFFERS_KB};
 
 /// Log words that no test may cause.
 pub const COMPLAINTS: [&str; 4] = ["ERROR:", "FATAL:", "PANIC:", "terminated by signal"];

@@ -14,7 +14,7 @@ use crate::server::{
 #[cfg(feature = "clients")]
 mod filled;
 #[cfg(feature = "clients")]
-pub use filled::Redis;
+pub use filled::FilledRedis;
 
 /// Log words that no test may cause.
 pub const COMPLAINTS: [&str; 5] = ["rror", "BUG REPORT", "OOM", "Can't", "Failed"];

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::demand::account::parse_passwd;
+use hugeleaf_host::demand::user_account::parse_passwd;
 use hugeleaf_units::Bytes;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -370,7 +370,7 @@ impl Server {
     #[track_caller]
     pub fn signal_child(&self, child: u32) {
         assert!(
-            crate::facts::children(self.pid()).contains(&child),
+            crate::process_facts::children(self.pid()).contains(&child),
             "{child} is no child of the server"
         );
         send(child, Signal::USR1);

@@ -8,17 +8,17 @@ use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, read_process}
 use hugeleaf_mover::{
     DemoteOptions, Outcome, Percent, PreconditionError, Progress, PromoteOptions, demote, promote,
 };
-use hugeleaf_report::page::Page;
-use hugeleaf_report::promote::{Commands, Direction, PromoteRequest, page};
-use hugeleaf_report::why::Why;
+use hugeleaf_report::document::Document;
+use hugeleaf_report::promote::{Direction, HostCommands, PromoteRequest, page};
+use hugeleaf_report::why::WhyView;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Failure;
 use hugeleaf_verdict::why::{SegmentAccount, account};
 
-use crate::model::{Operation, TreeLine};
+use crate::model::{OperationProgress, TreeSample};
 
 #[derive(Clone)]
-pub struct Tools {
+pub struct ActionContext {
     pub root: Root,
     pub kernel: Arc<Kernel>,
     pub host: Host,
@@ -27,17 +27,17 @@ pub struct Tools {
     pub explain_change: fn(PreconditionError) -> Failure,
     /// Explains a process that cannot be read.
     pub explain_process: fn(ProcessError) -> Failure,
-    pub commands: Commands,
+    pub commands: HostCommands,
 }
 
 /// Makes a page of an outcome, or of the expected one, as `promote` and `demote` print it.
 pub fn outcome_page(
-    commands: &Commands,
+    commands: &HostCommands,
     outcome: &Outcome,
-    whom: &TreeLine,
+    whom: &TreeSample,
     direction: Direction,
     budget: Percent,
-) -> Page {
+) -> Document {
     page(
         outcome,
         &PromoteRequest {
@@ -49,14 +49,14 @@ pub fn outcome_page(
     )
 }
 
-fn targets(program: &TreeLine) -> String {
+fn targets(program: &TreeSample) -> String {
     match program.processes {
         0 | 1 => program.pid.to_string(),
         _ => format!("tree:{}", program.pid),
     }
 }
 
-pub fn why(tools: &Tools, program: &TreeLine) -> Result<Page, Failure> {
+pub fn why(tools: &ActionContext, program: &TreeSample) -> Result<Document, Failure> {
     let (mut processes, mut unread): (Vec<Process>, Vec<(Pid, ProcessError)>) = Default::default();
     let (root, kernel, host) = (&tools.root, &*tools.kernel, &tools.host);
     for pid in pids_of(program) {
@@ -75,7 +75,7 @@ pub fn why(tools: &Tools, program: &TreeLine) -> Result<Page, Failure> {
     let judged: Vec<(&Process, &[SegmentAccount])> = (processes.iter().zip(&accounts))
         .map(|(p, a)| (p, a.as_slice()))
         .collect();
-    let why = Why {
+    let why = WhyView {
         judged: &judged,
         unread: &unread,
     };
@@ -91,8 +91,8 @@ pub struct ChangeRequest {
 }
 
 pub fn change(
-    tools: &Tools,
-    program: &TreeLine,
+    tools: &ActionContext,
+    program: &TreeSample,
     asked: ChangeRequest,
     progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
@@ -121,8 +121,12 @@ pub fn change(
     outcome.map_err(tools.explain_change)
 }
 
-pub fn going_on(program: &TreeLine, asked: ChangeRequest, progress: &Progress<'_>) -> Operation {
-    Operation {
+pub fn going_on(
+    program: &TreeSample,
+    asked: ChangeRequest,
+    progress: &Progress<'_>,
+) -> OperationProgress {
+    OperationProgress {
         pid: program.pid,
         name: program.name.clone(),
         what: asked.direction.verb().into(),
@@ -132,14 +136,14 @@ pub fn going_on(program: &TreeLine, asked: ChangeRequest, progress: &Progress<'_
     }
 }
 
-pub fn pids_of(program: &TreeLine) -> Vec<Pid> {
+pub fn pids_of(program: &TreeSample) -> Vec<Pid> {
     program.pids.iter().map(|pid| Pid(*pid)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan_schedule::Visible;
+    use crate::scan_schedule::VisibleTrees;
     use crate::scanner::Scanner;
     use crate::tests::tools;
     use hugeleaf_sys::own_pid;
@@ -148,10 +152,10 @@ mod tests {
     fn this_program_says_why_and_would_be_moved() {
         let tools = tools();
         let mut scanner = Scanner::new(tools.clone());
-        let sample = scanner.scan(&Visible::default(), None).unwrap();
-        let is_own = |p: &&TreeLine| p.pids.contains(&own_pid().0);
+        let sample = scanner.scan(&VisibleTrees::default(), None).unwrap();
+        let is_own = |p: &&TreeSample| p.pids.contains(&own_pid().0);
         let own = sample.programs.iter().find(is_own).unwrap();
-        let only = TreeLine {
+        let only = TreeSample {
             pids: vec![own_pid().0],
             processes: 1,
             ..own.clone()
@@ -176,10 +180,10 @@ mod tests {
 
     #[test]
     fn who_is_gone_is_refused_in_two_lines() {
-        let nobody = TreeLine {
+        let nobody = TreeSample {
             pid: u32::MAX,
             pids: vec![u32::MAX],
-            ..TreeLine::default()
+            ..TreeSample::default()
         };
         assert!(
             why(&tools(), &nobody)

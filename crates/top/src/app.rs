@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hugeleaf_guard::status::MoveStatus;
+use hugeleaf_guard::status::JobProgress;
 use hugeleaf_mover::{Outcome, Percent, Stage};
-use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, TextOptions};
-use hugeleaf_report::promote::{Commands, Direction};
+use hugeleaf_report::document::{Document, Mark, Paint, PaintedLine, TextOptions};
+use hugeleaf_report::promote::{Direction, HostCommands};
 use hugeleaf_units::Failure;
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
@@ -13,11 +13,11 @@ use ratatui::crossterm::event::{
 
 use crate::actions::{ChangeRequest, outcome_page};
 use crate::history::History;
-use crate::model::{HostSample, Id, Operation, TreeLine};
+use crate::model::{HostSample, OperationProgress, TreeId, TreeSample};
 use crate::pane::{Confirmation, Pane, PaneContent, help, refused};
-use crate::scan_schedule::Visible;
+use crate::scan_schedule::VisibleTrees;
 use crate::scanner::is_own;
-use crate::table::{Column, Placed, Sort, columns, rows};
+use crate::table::{Column, PlacedColumn, Sort, columns, rows};
 
 /// Minimum size of the screen. Below it, only that fact is shown.
 pub const LEAST: (u16, u16) = (52, 12);
@@ -31,7 +31,7 @@ pub struct AppConfig {
     pub can_move: bool,
     pub why_not: &'static str,
     pub colour: bool,
-    pub commands: Commands,
+    pub commands: HostCommands,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -46,16 +46,20 @@ pub enum AppEvent {
     /// The next sample of a recording is due.
     Tick,
     Answer(u64, TaskResult),
-    Progress(Operation),
+    Progress(OperationProgress),
     Note(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskResult {
     /// Answers [`Effect::Why`].
-    Why(Result<Page, Failure>),
+    Why(Result<Document, Failure>),
     /// Answers [`Effect::Change`], both a dry run and a real one.
-    Changed(Box<TreeLine>, ChangeRequest, Box<Result<Outcome, Failure>>),
+    Changed(
+        Box<TreeSample>,
+        ChangeRequest,
+        Box<Result<Outcome, Failure>>,
+    ),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,8 +67,8 @@ pub enum AppAction {
     Quit,
     Suspend,
     Redraw,
-    Why(u64, Box<TreeLine>),
-    Change(u64, Box<TreeLine>, ChangeRequest),
+    Why(u64, Box<TreeSample>),
+    Change(u64, Box<TreeSample>, ChangeRequest),
     StopMove,
     Show(usize),
 }
@@ -78,7 +82,7 @@ pub enum AppMode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Playing {
+pub struct ReplayState {
     /// Index of the sample that is shown, from 0.
     pub at: usize,
     pub scans: usize,
@@ -86,9 +90,9 @@ pub struct Playing {
     speed: usize,
 }
 
-impl Playing {
-    pub const fn new(scans: usize) -> Playing {
-        Playing {
+impl ReplayState {
+    pub const fn new(scans: usize) -> ReplayState {
+        ReplayState {
             at: 0,
             scans,
             paused: false,
@@ -119,9 +123,9 @@ pub struct App {
     pub top: usize,
     pub mode: AppMode,
     pub note: Option<String>,
-    pub moving: Option<Operation>,
-    pub playing: Option<Playing>,
-    selected: Option<Id>,
+    pub moving: Option<OperationProgress>,
+    pub playing: Option<ReplayState>,
+    selected: Option<TreeId>,
     /// Position of the selected row, for when its program ends.
     selected_at: usize,
     tickets: u64,
@@ -131,7 +135,7 @@ pub struct App {
 }
 
 impl App {
-    pub fn new(config: AppConfig, playing: Option<Playing>) -> App {
+    pub fn new(config: AppConfig, playing: Option<ReplayState>) -> App {
         App {
             config,
             size: (80, 24),
@@ -206,19 +210,19 @@ impl App {
         }
     }
 
-    fn goes_on(&self) -> Option<Playing> {
+    fn goes_on(&self) -> Option<ReplayState> {
         self.playing.filter(|p| !p.paused && !p.is_at_end())
     }
 
-    pub fn wanted(&self) -> Visible {
+    pub fn wanted(&self) -> VisibleTrees {
         let visible = self.in_sight().filter_map(|row| self.program_at(row));
-        Visible {
+        VisibleTrees {
             selected: self.selected,
-            visible: visible.map(TreeLine::id).collect(),
+            visible: visible.map(TreeSample::id).collect(),
         }
     }
 
-    pub fn program_at(&self, row: usize) -> Option<&TreeLine> {
+    pub fn program_at(&self, row: usize) -> Option<&TreeSample> {
         self.sample.as_ref()?.programs.get(*self.rows.get(row)?)
     }
 
@@ -232,7 +236,7 @@ impl App {
         self.top.min(end)..end
     }
 
-    pub fn columns(&self) -> Vec<Placed> {
+    pub fn columns(&self) -> Vec<PlacedColumn> {
         let guard = self.sample.as_ref().is_some_and(|s| s.guard.is_some());
         columns(self.size.0.into(), guard)
     }
@@ -253,7 +257,7 @@ impl App {
     }
 
     /// Returns promotions and demotions in progress, that of this program first.
-    pub fn moves(&self) -> Vec<&Operation> {
+    pub fn moves(&self) -> Vec<&OperationProgress> {
         let sampled = self.sample.iter().flat_map(|s| &s.moves);
         let others = sampled.filter(|m| m.by != "top" || self.playing.is_some());
         self.moving.iter().chain(others).collect()
@@ -282,7 +286,7 @@ impl App {
 
     fn select(&mut self, row: usize) {
         let row = row.min(self.rows.len().saturating_sub(1));
-        self.selected = self.program_at(row).map(TreeLine::id);
+        self.selected = self.program_at(row).map(TreeSample::id);
         self.selected_at = row;
     }
 
@@ -567,14 +571,14 @@ impl App {
             budget: ask.budget,
             dry_run: false,
         };
-        self.moving = Some(Operation {
+        self.moving = Some(OperationProgress {
             pid: about.pid,
             name: about.name.clone(),
             what: ask.direction.verb().into(),
             by: "top".into(),
-            status: MoveStatus {
+            status: JobProgress {
                 stage: Stage::Planning.name().into(),
-                ..MoveStatus::default()
+                ..JobProgress::default()
             },
             budget_percent: ask.budget.get(),
         });
@@ -583,7 +587,7 @@ impl App {
             .push(AppAction::Change(ticket, Box::new(about), asked));
     }
 
-    fn selected_program(&self) -> Option<TreeLine> {
+    fn selected_program(&self) -> Option<TreeSample> {
         match &self.mode {
             // A pane keeps its program, even if it is no longer in the table.
             AppMode::Pane(pane) if pane.about.is_some() => pane.about.clone(),
@@ -597,13 +601,13 @@ impl App {
     }
 
     /// Opens a pane on a program that an answer will fill. Returns its ticket.
-    fn wait(&mut self, program: &TreeLine, what: &'static str) -> u64 {
+    fn wait(&mut self, program: &TreeSample, what: &'static str) -> u64 {
         let ticket = self.ticket();
         self.open(Some(program.clone()), PaneContent::Waiting(what));
         ticket
     }
 
-    fn open(&mut self, about: Option<TreeLine>, body: PaneContent) {
+    fn open(&mut self, about: Option<TreeSample>, body: PaneContent) {
         self.mode = AppMode::Pane(Box::new(Pane {
             ticket: self.tickets,
             about,
@@ -645,7 +649,7 @@ impl App {
     }
 
     /// Shows the reason if a program cannot be promoted or demoted from here.
-    fn refuses_move(&mut self, program: &TreeLine) -> bool {
+    fn refuses_move(&mut self, program: &TreeSample) -> bool {
         let why = match &self.moving {
             _ if !self.config.can_move => self.config.why_not.to_owned(),
             Some(moving) => format!(

@@ -3,11 +3,11 @@
 //! Names are untrusted, so each passes through [`clean`] before or in this module. Colour is never the only sign.
 
 mod host;
-mod paint;
 mod pane;
+mod styled_text;
 
-use hugeleaf_report::page::{Mark, bar_of};
-use hugeleaf_report::screen::{clean, cut, width};
+use hugeleaf_report::document::{Mark, bar_of};
+use hugeleaf_report::terminal_text::{clean, cut, width};
 use hugeleaf_units::time::coarse;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -16,12 +16,12 @@ use ratatui::style::Style;
 
 use crate::app::{App, AppMode, LEAST};
 use crate::history::spark;
-use crate::model::{Operation, TreeLine};
-use crate::table::{Column, Placed};
-use paint::{BAR, BOLD, Theme, fill, keys, put, put_right};
+use crate::model::{OperationProgress, TreeSample};
+use crate::table::{Column, PlacedColumn};
+use styled_text::{BAR, BOLD, DrawOptions, fill, keys, put, put_right};
 
 pub fn draw(app: &App, frame: &mut Frame<'_>) {
-    let theme = Theme {
+    let theme = DrawOptions {
         colour: app.config.colour,
         width: usize::from(app.size.0),
     };
@@ -46,7 +46,7 @@ pub fn draw(app: &App, frame: &mut Frame<'_>) {
     }
 }
 
-fn too_small(app: &App, theme: Theme, buffer: &mut Buffer) {
+fn too_small(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
     let (columns, rows) = app.size;
     let lines = [
         format!("hugeleaf top needs {} columns", LEAST.0),
@@ -58,7 +58,7 @@ fn too_small(app: &App, theme: Theme, buffer: &mut Buffer) {
     }
 }
 
-fn table(app: &App, theme: Theme, buffer: &mut Buffer) {
+fn table(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
     let layout = app.layout();
     let placed = app.columns();
     heads(app, &placed, layout.host, buffer);
@@ -95,7 +95,7 @@ fn table(app: &App, theme: Theme, buffer: &mut Buffer) {
     }
 }
 
-fn heads(app: &App, placed: &[Placed], y: usize, buffer: &mut Buffer) {
+fn heads(app: &App, placed: &[PlacedColumn], y: usize, buffer: &mut Buffer) {
     fill(buffer, y, BAR);
     for one in placed {
         let head = one.column.name();
@@ -117,9 +117,9 @@ fn heads(app: &App, placed: &[Placed], y: usize, buffer: &mut Buffer) {
 
 fn cell(
     app: &App,
-    theme: Theme,
-    placed: &Placed,
-    program: &TreeLine,
+    theme: DrawOptions,
+    placed: &PlacedColumn,
+    program: &TreeSample,
     (y, is_selected): (usize, bool),
     since_boot: f64,
     buffer: &mut Buffer,
@@ -145,7 +145,7 @@ fn cell(
     put(buffer, x, y, &text, style);
 }
 
-fn moves(app: &App, theme: Theme, buffer: &mut Buffer) {
+fn moves(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
     let (layout, warn) = (app.layout(), theme.mark(Mark::Warn));
     for (n, one) in app.moves().into_iter().take(layout.moves).enumerate() {
         let y = layout.host + 1 + layout.list + n;
@@ -159,7 +159,7 @@ fn moves(app: &App, theme: Theme, buffer: &mut Buffer) {
     }
 }
 
-fn move_line(one: &Operation) -> String {
+fn move_line(one: &OperationProgress) -> String {
     let whom = format!("{} {} {}", one.what, cut(&clean(&one.name), 15), one.pid);
     let by = match one.by.as_str() {
         "top" => String::new(),
@@ -177,7 +177,7 @@ fn move_line(one: &Operation) -> String {
 }
 
 /// Draws the last line: a note, the typed filter, or keys. Returns the column of the cursor.
-fn bottom(app: &App, theme: Theme, buffer: &mut Buffer) -> u16 {
+fn bottom(app: &App, theme: DrawOptions, buffer: &mut Buffer) -> u16 {
     let y = usize::from(app.size.1).saturating_sub(1);
     let at = match app.selected_row() {
         Some(row) => format!("{} of {}", row + 1, app.rows.len()),

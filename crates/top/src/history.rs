@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{HostSample, Id};
+use crate::model::{HostSample, TreeId};
 
 /// Maximum number of points of a series.
 const POINTS: usize = 480;
@@ -11,12 +11,12 @@ const POINTS: usize = 480;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
     pub host: Series,
-    programs: HashMap<Id, ProgramHistory>,
+    programs: HashMap<TreeId, TreeHistory>,
 }
 
 /// The history of a process tree.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ProgramHistory {
+pub struct TreeHistory {
     /// Share of memory on huge pages, where it is known.
     pub coverage: Series,
     /// Share of one processor.
@@ -77,7 +77,7 @@ impl History {
         if let Some(coverage) = sample.host.coverage() {
             self.host.push(coverage);
         }
-        let there: HashSet<Id> = sample.programs.iter().map(|p| p.id()).collect();
+        let there: HashSet<TreeId> = sample.programs.iter().map(|p| p.id()).collect();
         self.programs.retain(|id, _| there.contains(id));
         for program in &sample.programs {
             let history = self.programs.entry(program.id()).or_default();
@@ -92,7 +92,7 @@ impl History {
     }
 
     /// Returns the history of a process tree; `None` before its first sample.
-    pub fn of_program(&self, id: Id) -> Option<&ProgramHistory> {
+    pub fn of_program(&self, id: TreeId) -> Option<&TreeHistory> {
         self.programs.get(&id)
     }
 }
@@ -113,7 +113,7 @@ pub fn spark(series: &Series, full: f64, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ProgramMemory, TreeLine};
+    use crate::model::{ProcessTreeMemory, TreeSample};
     use hugeleaf_units::Bytes;
 
     fn series(values: &[f64]) -> Series {
@@ -145,13 +145,13 @@ mod tests {
     #[test]
     fn it_is_bounded_and_forgets_who_is_gone() {
         let mut history = History::default();
-        let program = TreeLine {
+        let program = TreeSample {
             pid: 7,
-            held: Some(ProgramMemory {
+            held: Some(ProcessTreeMemory {
                 huge_bytes: Bytes(1),
-                ..ProgramMemory::default()
+                ..ProcessTreeMemory::default()
             }),
-            ..TreeLine::default()
+            ..TreeSample::default()
         };
         let id = program.id();
         let mut sample = HostSample {

@@ -18,18 +18,18 @@
 mod actions;
 mod app;
 mod draw;
+mod event_loop;
 mod history;
 mod model;
 mod pane;
-mod record;
-mod run;
+mod raw_terminal;
+mod recording;
 mod scan_schedule;
 mod scanner;
-mod screen;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use actions::Tools;
+pub use actions::ActionContext;
 pub use app::AppConfig;
-pub use run::{TopError, TopSettings, run};
+pub use event_loop::{TopError, TopSettings, run};

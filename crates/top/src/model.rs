@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hugeleaf_guard::status::{MoveStatus, PoolStatus};
+use hugeleaf_guard::status::{JobProgress, PoolStatus};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -13,22 +13,22 @@ pub struct HostSample {
     pub at: String,
     /// Time of the sample since boot, the base of all ages.
     pub since_boot_seconds: f64,
-    pub host: HostLine,
+    pub host: HostStats,
     /// The guard, if one runs and may be queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guard: Option<GuardLine>,
-    pub programs: Vec<TreeLine>,
+    pub guard: Option<GuardSummary>,
+    pub programs: Vec<TreeSample>,
     /// Promotions and demotions in progress, of this program and of the guard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub moves: Vec<Operation>,
-    pub cost: Cost,
+    pub moves: Vec<OperationProgress>,
+    pub cost: ScanCost,
     /// Errors of the scan, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct HostLine {
+pub struct HostStats {
     pub kernel: String,
     /// The huge page size. Missing if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ pub struct HostLine {
     pub thp_shared: Option<String>,
     /// Kernel events on huge pages per second. Missing in the first sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rates: Option<Rates>,
+    pub rates: Option<KernelEventRates>,
     /// Share of the time in which tasks stalled for memory since the previous sample. Missing if the kernel does
     /// not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub struct HostLine {
     pub stalled_io: Option<f64>,
 }
 
-impl HostLine {
+impl HostStats {
     pub fn pooled(&self) -> Bytes {
         let used = |p: &PoolStatus| {
             p.page_bytes
@@ -83,7 +83,7 @@ impl HostLine {
 
 /// Kernel events per second (`/proc/vmstat`).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Rates {
+pub struct KernelEventRates {
     /// Huge pages at first touch (`thp_fault_alloc`).
     pub faults: f64,
     /// Faults that got base pages because no huge page was available (`thp_fault_fallback`).
@@ -95,7 +95,7 @@ pub struct Rates {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct GuardLine {
+pub struct GuardSummary {
     pub acts: bool,
     pub paused: bool,
     pub rules: usize,
@@ -106,7 +106,7 @@ pub struct GuardLine {
 
 /// A program: processes that were forked from one another.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct TreeLine {
+pub struct TreeSample {
     pub pid: u32,
     /// Start time of its first process, in clock ticks since boot.
     pub start_ticks: u64,
@@ -127,7 +127,7 @@ pub struct TreeLine {
     pub started_seconds: f64,
     /// Memory by page size, from a page-table walk. Missing before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<ProgramMemory>,
+    pub held: Option<ProcessTreeMemory>,
     /// Time of that walk, since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_at_seconds: Option<f64>,
@@ -141,14 +141,14 @@ pub struct TreeLine {
 
 /// Identifies a program while it runs, because a PID may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Id {
+pub struct TreeId {
     pub pid: u32,
     pub start_ticks: u64,
 }
 
-impl TreeLine {
-    pub const fn id(&self) -> Id {
-        Id {
+impl TreeSample {
+    pub const fn id(&self) -> TreeId {
+        TreeId {
             pid: self.pid,
             start_ticks: self.start_ticks,
         }
@@ -171,7 +171,7 @@ impl TreeLine {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ProgramMemory {
+pub struct ProcessTreeMemory {
     /// Memory on base pages that could be on huge ones.
     #[serde(alias = "small_bytes")]
     pub base_bytes: Bytes,
@@ -184,7 +184,7 @@ pub struct ProgramMemory {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Operation {
+pub struct OperationProgress {
     pub pid: u32,
     pub name: String,
     /// `promote` or `demote`, and for the guard also `test`.
@@ -192,13 +192,13 @@ pub struct Operation {
     /// `top` or `guard`.
     pub by: String,
     #[serde(flatten)]
-    pub status: MoveStatus,
+    pub status: JobProgress,
     /// The budget for calls, in percent of the time.
     pub budget_percent: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Cost {
+pub struct ScanCost {
     pub every_seconds: f64,
     /// Share of one processor that this program used since the previous sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -211,8 +211,8 @@ mod tests {
 
     #[test]
     fn a_host_without_memory_has_no_coverage() {
-        assert_eq!(HostLine::default().coverage(), None);
-        let host = HostLine {
+        assert_eq!(HostStats::default().coverage(), None);
+        let host = HostStats {
             private_bytes: Bytes(60),
             private_huge_bytes: Bytes(30),
             pools: vec![PoolStatus {
@@ -221,7 +221,7 @@ mod tests {
                 free: 2,
                 ..PoolStatus::default()
             }],
-            ..HostLine::default()
+            ..HostStats::default()
         };
         assert_eq!(host.coverage(), Some(0.7));
     }

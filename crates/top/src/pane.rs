@@ -1,12 +1,12 @@
 //! Panes that cover the table of programs: why, a question, a result, help. Data only, drawn by [`crate::draw`].
 
 use hugeleaf_mover::{Outcome, Percent};
-use hugeleaf_report::page::{Block, Cell, CommandHint, Note, Page};
-use hugeleaf_report::promote::{Commands, Direction};
+use hugeleaf_report::document::{Cell, CommandHint, ContentBlock, Document, Note};
+use hugeleaf_report::promote::{Direction, HostCommands};
 use hugeleaf_units::Failure;
 
 use crate::actions::outcome_page;
-use crate::model::TreeLine;
+use crate::model::TreeSample;
 use crate::table::Column;
 
 /// Selectable budgets, in percent of a program's time.
@@ -16,7 +16,7 @@ const BUDGETS: [u8; 7] = [1, 2, 5, 10, 20, 50, 100];
 pub struct Pane {
     /// Ticket of the answer that it waits for, or shows.
     pub ticket: u64,
-    pub about: Option<TreeLine>,
+    pub about: Option<TreeSample>,
     pub body: PaneContent,
     pub scroll: usize,
 }
@@ -24,7 +24,7 @@ pub struct Pane {
 #[derive(Debug, Clone, PartialEq)]
 pub enum PaneContent {
     Waiting(&'static str),
-    Page(Page),
+    Page(Document),
     /// A question with the planned action.
     Ask(Box<Confirmation>),
 }
@@ -57,12 +57,12 @@ impl Confirmation {
         !self.outcome.requested().is_zero()
     }
 
-    pub fn page(&self, commands: &Commands, whom: &TreeLine) -> Page {
+    pub fn page(&self, commands: &HostCommands, whom: &TreeSample) -> Document {
         outcome_page(commands, &self.outcome, whom, self.direction, self.budget)
     }
 
     /// Returns the question, and the effect of the answer yes.
-    pub fn question(&self, whom: &TreeLine) -> [String; 2] {
+    pub fn question(&self, whom: &TreeSample) -> [String; 2] {
         let verb = self.direction.verb();
         let asked = self.outcome.requested();
         let name = format!("{} ({})", whom.name, whom.pid);
@@ -85,15 +85,15 @@ impl Confirmation {
 }
 
 /// Makes a page of the two lines of a refusal, as the command line prints them.
-pub fn refused(refusal: &Failure) -> Page {
-    let mut page = Page::new("refused", refusal.message.clone());
-    page.mark = hugeleaf_report::page::Mark::Bad;
+pub fn refused(refusal: &Failure) -> Document {
+    let mut page = Document::new("refused", refusal.message.clone());
+    page.mark = hugeleaf_report::document::Mark::Bad;
     page.add(vec![CommandHint::new("next", refusal.remedy.clone())]);
     page
 }
 
-pub fn help(can_move: bool, is_replay: bool) -> Page {
-    let mut page = Page::new("help", "");
+pub fn help(can_move: bool, is_replay: bool) -> Document {
+    let mut page = Document::new("help", "");
     let mut keys = vec![
         (
             "↑ ↓ PgUp PgDn Home End",
@@ -138,7 +138,9 @@ pub fn help(can_move: bool, is_replay: bool) -> Page {
     page.section("COLUMNS", vec![Vec::from(columns).into()]);
     let absent = "-: not read yet, or nothing to show; ?: this user may not read it.";
     let wide = "A wider screen shows more columns. < and > sort by any visible column.";
-    page.add(Block::Notes([absent, wide].map(Note::plain).to_vec()));
+    page.add(ContentBlock::Notes(
+        [absent, wide].map(Note::plain).to_vec(),
+    ));
     page
 }
 
@@ -164,7 +166,7 @@ mod tests {
             ask.step(true);
         }
         assert_eq!(ask.budget, Percent::ALL);
-        assert!(ask.question(&TreeLine::default())[1].contains("full speed"));
+        assert!(ask.question(&TreeSample::default())[1].contains("full speed"));
         for _ in 0..9 {
             ask.step(false);
         }

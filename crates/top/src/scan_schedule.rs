@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use hugeleaf_guard::Allowance;
+use hugeleaf_guard::CpuTokenBucket;
 use hugeleaf_units::Bytes;
 
-use crate::model::Id;
+use crate::model::TreeId;
 
 /// Budget for page-table walks, as a share of one processor.
 const SHARE: f64 = 0.005;
@@ -17,19 +17,19 @@ const MOST: Duration = Duration::from_millis(20);
 const DEBT: Duration = Duration::from_millis(150);
 
 /// Returns the budget of processor time for page-table walks.
-pub fn allowance() -> Allowance {
-    Allowance::new(SHARE, MOST, DEBT)
+pub fn allowance() -> CpuTokenBucket {
+    CpuTokenBucket::new(SHARE, MOST, DEBT)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Visible {
-    pub selected: Option<Id>,
-    pub visible: Vec<Id>,
+pub struct VisibleTrees {
+    pub selected: Option<TreeId>,
+    pub visible: Vec<TreeId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WalkCandidate {
-    pub id: Id,
+    pub id: TreeId,
     pub resident: Bytes,
     /// Time since the last walk. `None` if there was none.
     pub since: Option<Duration>,
@@ -37,8 +37,8 @@ pub struct WalkCandidate {
 
 /// Sorts by urgency. The longest waiting comes first. The time counts 16 times for the selected program and 8 times
 /// for visible ones. Of programs without a walk, the largest visible one comes first.
-pub fn schedule(mut waiting: Vec<WalkCandidate>, wanted: &Visible) -> Vec<WalkCandidate> {
-    let weight = |id: Id| match wanted.visible.contains(&id) {
+pub fn schedule(mut waiting: Vec<WalkCandidate>, wanted: &VisibleTrees) -> Vec<WalkCandidate> {
+    let weight = |id: TreeId| match wanted.visible.contains(&id) {
         _ if wanted.selected == Some(id) => 16,
         true => 8,
         false => 1,
@@ -57,8 +57,8 @@ pub fn schedule(mut waiting: Vec<WalkCandidate>, wanted: &Visible) -> Vec<WalkCa
 mod tests {
     use super::*;
 
-    fn id(pid: u32) -> Id {
-        Id {
+    fn id(pid: u32) -> TreeId {
+        TreeId {
             pid,
             start_ticks: 0,
         }
@@ -79,7 +79,7 @@ mod tests {
             waiting(5, 20, None),
             waiting(6, 10, Some(1)),
         ];
-        let wanted = Visible {
+        let wanted = VisibleTrees {
             selected: Some(id(3)),
             visible: vec![id(2), id(3), id(5)],
         };
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn everybody_has_a_turn() {
         const ALL: u32 = 400;
-        let wanted = Visible {
+        let wanted = VisibleTrees {
             selected: Some(id(0)),
             visible: (0..30).map(id).collect(),
         };

@@ -3,23 +3,24 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use hugeleaf_guard::Allowance;
-use hugeleaf_guard::status::{GuardStatus, MoveStatus, PoolStatus};
+use hugeleaf_guard::CpuTokenBucket;
+use hugeleaf_guard::status::{GuardStatus, JobProgress, PoolStatus};
 use hugeleaf_guard::{TreeState, client::ask_status};
 use hugeleaf_host::demand::read_user;
-use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
+use hugeleaf_host::process_scanner::{ForkTree as Seen, ProcessScanner, walk_pages};
+use hugeleaf_host::system::counters::{PressureResource, read_stalled, read_thp_events};
 use hugeleaf_host::system::{meminfo, read_memory_facts, read_pools};
-use hugeleaf_host::watch::{ForkTree as Seen, ProcessScanner, walk_pages};
 use hugeleaf_host::{Fact, Host, ReadError};
 use hugeleaf_sys::{own_pid, process_usage};
 use hugeleaf_units::{Bytes, Pages};
 use jiff::Zoned;
 
-use crate::actions::Tools;
+use crate::actions::ActionContext;
 use crate::model::{
-    Cost, GuardLine, HostLine, HostSample, Id, Operation, ProgramMemory, Rates, TreeLine,
+    GuardSummary, HostSample, HostStats, KernelEventRates, OperationProgress, ProcessTreeMemory,
+    ScanCost, TreeId, TreeSample,
 };
-use crate::scan_schedule::{Visible, WalkCandidate, allowance, schedule};
+use crate::scan_schedule::{VisibleTrees, WalkCandidate, allowance, schedule};
 
 /// Interval at which settings of the host are read again.
 const SETTINGS_EVERY: Duration = Duration::from_secs(10);
@@ -32,12 +33,12 @@ pub const EVERY: Duration = Duration::from_secs(1);
 
 /// State kept from one scan to the next.
 pub struct Scanner {
-    tools: Tools,
+    tools: ActionContext,
     host: Host,
     watch: ProcessScanner,
     users: HashMap<u32, String>,
-    closer: HashMap<Id, (Duration, Result<ProgramMemory, String>)>,
-    allowance: Allowance,
+    closer: HashMap<TreeId, (Duration, Result<ProcessTreeMemory, String>)>,
+    allowance: CpuTokenBucket,
     /// Times of the last scan, of the last reading of settings, and of the last query to the guard.
     at: Option<Duration>,
     settings_at: Duration,
@@ -55,7 +56,7 @@ struct HostCounters {
 }
 
 impl Scanner {
-    pub fn new(tools: Tools) -> Scanner {
+    pub fn new(tools: ActionContext) -> Scanner {
         Scanner {
             host: tools.host.clone(),
             tools,
@@ -76,8 +77,8 @@ impl Scanner {
     /// Scans once. `own` is the promotion or demotion that this program runs.
     pub fn scan(
         &mut self,
-        wanted: &Visible,
-        own: Option<Operation>,
+        wanted: &VisibleTrees,
+        own: Option<OperationProgress>,
     ) -> Result<HostSample, ReadError> {
         let root = self.tools.root.clone();
         let before = process_usage().processor();
@@ -89,9 +90,9 @@ impl Scanner {
         self.walk_pages(&seen, wanted, now);
         self.read_settings(now);
         self.ask_guard(now);
-        let programs: Vec<TreeLine> = seen.into_iter().map(|one| self.program(one)).collect();
+        let programs: Vec<TreeSample> = seen.into_iter().map(|one| self.program(one)).collect();
         let problems = self.problems(&programs);
-        let mut moves: Vec<Operation> = own.into_iter().collect();
+        let mut moves: Vec<OperationProgress> = own.into_iter().collect();
         moves.extend(self.guard.iter().flat_map(moves_of));
         let host = self.host_line(passed);
         let usage = process_usage().processor();
@@ -105,7 +106,7 @@ impl Scanner {
             guard: self.guard.as_ref().map(guard_line),
             programs,
             moves,
-            cost: Cost {
+            cost: ScanCost {
                 every_seconds: self.every.as_secs_f64(),
                 cpu: passed
                     .filter(|p| !p.is_zero())
@@ -128,13 +129,13 @@ impl Scanner {
         };
     }
 
-    fn walk_pages(&mut self, seen: &[Seen], wanted: &Visible, now: Duration) {
-        let id = |one: &Seen| Id {
+    fn walk_pages(&mut self, seen: &[Seen], wanted: &VisibleTrees, now: Duration) {
+        let id = |one: &Seen| TreeId {
             pid: one.leader.0,
             start_ticks: one.start_ticks,
         };
         let mut old = std::mem::take(&mut self.closer);
-        let by_id: HashMap<Id, &Seen> = seen.iter().map(|one| (id(one), one)).collect();
+        let by_id: HashMap<TreeId, &Seen> = seen.iter().map(|one| (id(one), one)).collect();
         self.closer = (by_id.keys())
             .filter_map(|id| old.remove_entry(id))
             .collect();
@@ -161,7 +162,7 @@ impl Scanner {
             self.allowance
                 .spend(process_usage().processor().saturating_sub(before));
             let found = match found {
-                Fact::Known(holding) => Ok(ProgramMemory {
+                Fact::Known(holding) => Ok(ProcessTreeMemory {
                     base_bytes: holding.base,
                     huge_bytes: holding.huge,
                     page_tables_bytes: holding.page_tables,
@@ -195,8 +196,8 @@ impl Scanner {
         }
     }
 
-    fn program(&mut self, seen: Seen) -> TreeLine {
-        let id = Id {
+    fn program(&mut self, seen: Seen) -> TreeSample {
+        let id = TreeId {
             pid: seen.leader.0,
             start_ticks: seen.start_ticks,
         };
@@ -212,7 +213,7 @@ impl Scanner {
             let one = status.programs.iter().find(|p| p.pid == id.pid)?;
             Some(one.standing.state.name().to_owned())
         });
-        TreeLine {
+        TreeSample {
             pid: id.pid,
             start_ticks: id.start_ticks,
             processes: seen.pids.len(),
@@ -245,7 +246,7 @@ impl Scanner {
         self.users.entry(uid).or_insert_with(name).clone()
     }
 
-    fn problems(&self, programs: &[TreeLine]) -> Vec<String> {
+    fn problems(&self, programs: &[TreeSample]) -> Vec<String> {
         let hidden = programs.iter().filter(|p| p.unreadable.is_some()).count();
         let mut problems = Vec::new();
         if hidden > 0 {
@@ -260,7 +261,7 @@ impl Scanner {
         problems
     }
 
-    fn host_line(&mut self, passed: Option<Duration>) -> HostLine {
+    fn host_line(&mut self, passed: Option<Duration>) -> HostStats {
         let root = &self.tools.root;
         let memory = meminfo::read(root);
         let pools = read_pools(root, memory.default_hugetlb_page.get());
@@ -276,7 +277,7 @@ impl Scanner {
         });
         let bytes = |fact: &Fact<Bytes>| fact.get().unwrap_or_default();
         let thp = self.host.thp.known();
-        let mut line = HostLine {
+        let mut line = HostStats {
             kernel: self.host.kernel.known().cloned().unwrap_or_default(),
             huge_page_bytes: self.host.pmd_page.get().map(|page| page.bytes()),
             memory_bytes: bytes(&memory.total),
@@ -289,7 +290,7 @@ impl Scanner {
             pools: pools.collect(),
             thp: thp.and_then(|thp| thp.enabled.known().cloned()),
             thp_shared: thp.and_then(|thp| thp.shmem_enabled.known().cloned()),
-            ..HostLine::default()
+            ..HostStats::default()
         };
         let now = HostCounters::read(&self.tools);
         if let (Some(before), Some(passed)) = (&self.before, passed) {
@@ -301,12 +302,16 @@ impl Scanner {
 }
 
 impl HostCounters {
-    fn read(tools: &Tools) -> HostCounters {
+    fn read(tools: &ActionContext) -> HostCounters {
         let events = read_thp_events(&tools.root);
         let event = |name: &str| events.known().and_then(|events| events.get(name).copied());
         HostCounters {
-            stalled: [Resource::Memory, Resource::Processors, Resource::Io]
-                .map(|resource| read_stalled(&tools.root, resource).get()),
+            stalled: [
+                PressureResource::Memory,
+                PressureResource::Processors,
+                PressureResource::Io,
+            ]
+            .map(|resource| read_stalled(&tools.root, resource).get()),
             events: [
                 event("thp_fault_alloc"),
                 event("thp_fault_fallback"),
@@ -316,7 +321,7 @@ impl HostCounters {
         }
     }
 
-    fn fill(&self, before: &HostCounters, passed: Duration, line: &mut HostLine) {
+    fn fill(&self, before: &HostCounters, passed: Duration, line: &mut HostStats) {
         let seconds = passed.as_secs_f64();
         if seconds <= 0.0 {
             return;
@@ -333,7 +338,7 @@ impl HostCounters {
             Some(is.saturating_sub(was) as f64 / seconds)
         };
         // A kernel without THP has none of them.
-        line.rates = rate(0).map(|faults| Rates {
+        line.rates = rate(0).map(|faults| KernelEventRates {
             faults,
             fallbacks: rate(1).unwrap_or_default(),
             collapses: rate(2).unwrap_or_default(),
@@ -342,8 +347,8 @@ impl HostCounters {
     }
 }
 
-fn guard_line(status: &GuardStatus) -> GuardLine {
-    GuardLine {
+fn guard_line(status: &GuardStatus) -> GuardSummary {
+    GuardSummary {
         acts: status.acts,
         paused: status.paused_since.is_some(),
         rules: status.rules,
@@ -352,7 +357,7 @@ fn guard_line(status: &GuardStatus) -> GuardLine {
     }
 }
 
-fn moves_of(status: &GuardStatus) -> impl Iterator<Item = Operation> {
+fn moves_of(status: &GuardStatus) -> impl Iterator<Item = OperationProgress> {
     status.programs.iter().filter_map(|program| {
         let what = match program.standing.state {
             TreeState::Promoting => "promote",
@@ -360,22 +365,22 @@ fn moves_of(status: &GuardStatus) -> impl Iterator<Item = Operation> {
             TreeState::Testing => "test",
             _ => return None,
         };
-        Some(Operation {
+        Some(OperationProgress {
             pid: program.pid,
             name: program.name.clone(),
             what: what.into(),
             by: "guard".into(),
             // A test promotes and demotes, so its progress is unknown.
-            status: (program.job.clone()).unwrap_or_else(|| MoveStatus {
+            status: (program.job.clone()).unwrap_or_else(|| JobProgress {
                 stage: program.standing.state.name().into(),
-                ..MoveStatus::default()
+                ..JobProgress::default()
             }),
             budget_percent: program.budget_percent,
         })
     })
 }
 
-pub fn is_own(program: &TreeLine) -> bool {
+pub fn is_own(program: &TreeSample) -> bool {
     program.pids.contains(&own_pid().0)
 }
 
@@ -388,9 +393,9 @@ mod tests {
     fn this_program_is_seen_and_looked_at() {
         let mut scanner = Scanner::new(tools());
         let me = own_pid().0;
-        let sample = scanner.scan(&Visible::default(), None).unwrap();
+        let sample = scanner.scan(&VisibleTrees::default(), None).unwrap();
         let own = sample.programs.iter().find(|p| is_own(p)).unwrap();
-        let wanted = Visible {
+        let wanted = VisibleTrees {
             selected: Some(own.id()),
             visible: Vec::new(),
         };

@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-use hugeleaf_report::page::{Cell, Mark, Value};
-use hugeleaf_report::screen::clean;
+use hugeleaf_report::document::{Cell, Mark, Value};
+use hugeleaf_report::terminal_text::clean;
 use hugeleaf_units::time;
 
-use crate::model::{HostSample, TreeLine};
+use crate::model::{HostSample, TreeSample};
 
 hugeleaf_units::named! {
     /// The columns from left to right. The name is the head.
@@ -79,7 +79,7 @@ impl Column {
     }
 
     /// Returns the cell of a program, except coverage over time.
-    pub fn cell(self, program: &TreeLine, since_boot: f64) -> Cell {
+    pub fn cell(self, program: &TreeSample, since_boot: f64) -> Cell {
         let held = program.held;
         let text = |text: Option<&str>| text.map(clean).unwrap_or_default().into();
         let some = |bytes| match (&program.unreadable, bytes) {
@@ -107,8 +107,8 @@ impl Column {
     }
 
     /// Compares two programs by this column, ascending. Unknown values are smallest.
-    fn compare(self, a: &TreeLine, b: &TreeLine) -> Ordering {
-        let held = |p: &TreeLine| p.held.unwrap_or_default();
+    fn compare(self, a: &TreeSample, b: &TreeSample) -> Ordering {
+        let held = |p: &TreeSample| p.held.unwrap_or_default();
         let number =
             |a: Option<f64>, b: Option<f64>| a.unwrap_or(-1.0).total_cmp(&b.unwrap_or(-1.0));
         match self {
@@ -135,14 +135,14 @@ fn unknown_last(a: Option<&str>, b: Option<&str>) -> Ordering {
     (a.is_none(), a).cmp(&(b.is_none(), b))
 }
 
-fn name(program: &TreeLine) -> String {
+fn name(program: &TreeSample) -> String {
     match program.processes {
         0 | 1 => clean(&program.name),
         n => format!("{} ×{n}", clean(&program.name)),
     }
 }
 
-fn coverage(program: &TreeLine, since_boot: f64) -> Cell {
+fn coverage(program: &TreeSample, since_boot: f64) -> Cell {
     let part = program.coverage();
     let is_off = program.held.is_some_and(|held| held.thp_disabled);
     let mark = match part {
@@ -166,7 +166,7 @@ fn coverage(program: &TreeLine, since_boot: f64) -> Cell {
     }
 }
 
-fn guard(program: &TreeLine) -> Cell {
+fn guard(program: &TreeSample) -> Cell {
     let Some(stand) = program.guard.as_deref() else {
         return Cell::empty();
     };
@@ -246,7 +246,7 @@ pub fn rows(sample: &HostSample, sort: Sort, filter: &str) -> Vec<usize> {
 }
 
 /// True if its name, unit, user or the beginning of its PID matches the filter, in lower case.
-fn is_in(program: &TreeLine, filter: &str) -> bool {
+fn is_in(program: &TreeSample, filter: &str) -> bool {
     let says = |text: &str| text.to_lowercase().contains(filter);
     filter.is_empty()
         || says(&program.name)
@@ -261,7 +261,7 @@ pub const GAP: usize = 2;
 pub const SIGN: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedColumn {
     pub column: Column,
     /// First cell, from the left of the screen.
     pub x: usize,
@@ -269,7 +269,7 @@ pub struct Placed {
 }
 
 /// Returns the columns that fit a screen of that width, from the left. `guard` adds the guard's column.
-pub fn columns(width: usize, guard: bool) -> Vec<Placed> {
+pub fn columns(width: usize, guard: bool) -> Vec<PlacedColumn> {
     use Column::*;
     // The most important come first. Columns without room are left out.
     const IMPORTANCE: [Column; 15] = [
@@ -304,7 +304,7 @@ pub fn columns(width: usize, guard: bool) -> Vec<Placed> {
             _ => 0,
         };
         let width = column.width() + more;
-        placed.push(Placed { column, x, width });
+        placed.push(PlacedColumn { column, x, width });
         x += width + GAP;
     }
     placed
@@ -362,7 +362,7 @@ mod tests {
     fn old_figures_say_their_age() {
         const NOW: f64 = 1e6;
         let mut one = program(9, "b", 100, 100);
-        let scanned = |one: &mut TreeLine, ago: f64| {
+        let scanned = |one: &mut TreeSample, ago: f64| {
             one.held_at_seconds = Some(NOW - ago);
             Column::Coverage.cell(one, NOW).to_string()
         };

@@ -2,21 +2,22 @@
 
 use std::sync::{Arc, LazyLock};
 
-use hugeleaf_guard::status::{MoveStatus, PoolStatus};
+use hugeleaf_guard::status::{JobProgress, PoolStatus};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_mover::Outcome;
-use hugeleaf_report::promote::{Commands, Scheduler};
+use hugeleaf_report::promote::{HostCommands, JobScheduler};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure, PageSize};
 
-use crate::actions::Tools;
-use crate::app::{App, AppConfig, AppEvent, Playing};
+use crate::actions::ActionContext;
+use crate::app::{App, AppConfig, AppEvent, ReplayState};
 use crate::model::{
-    Cost, GuardLine, HostLine, HostSample, Operation, ProgramMemory, Rates, TreeLine,
+    GuardSummary, HostSample, HostStats, KernelEventRates, OperationProgress, ProcessTreeMemory,
+    ScanCost, TreeSample,
 };
 
-pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> TreeLine {
-    TreeLine {
+pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> TreeSample {
+    TreeSample {
         pid,
         start_ticks: u64::from(pid) * 100,
         processes: 1,
@@ -29,7 +30,7 @@ pub fn program(pid: u32, name: &str, small_mib: u64, large_mib: u64) -> TreeLine
         cpu: Some(0.0),
         started_seconds: f64::from(pid),
         held_at_seconds: None,
-        held: Some(ProgramMemory {
+        held: Some(ProcessTreeMemory {
             base_bytes: Bytes::from_mib(small_mib),
             huge_bytes: Bytes::from_mib(large_mib),
             page_tables_bytes: Bytes::from_kib(small_mib * 2 + 80),
@@ -51,7 +52,7 @@ pub fn sample() -> HostSample {
     (postgres.processes, postgres.cpu) = (14, Some(0.21));
     postgres.unit = Some("postgresql@15-main.service".into());
     let mut java = program(3003, "java", 2048, 0);
-    java.held = java.held.map(|held| ProgramMemory {
+    java.held = java.held.map(|held| ProcessTreeMemory {
         thp_disabled: true,
         ..held
     });
@@ -66,7 +67,7 @@ pub fn sample() -> HostSample {
         guard: None,
         programs: vec![init, redis, maria, postgres, java, hidden, new],
         moves: Vec::new(),
-        cost: Cost {
+        cost: ScanCost {
             every_seconds: 1.0,
             cpu: Some(0.012),
         },
@@ -74,8 +75,8 @@ pub fn sample() -> HostSample {
     }
 }
 
-fn host() -> HostLine {
-    HostLine {
+fn host() -> HostStats {
+    HostStats {
         kernel: "6.18.4".into(),
         huge_page_bytes: Some(Bytes(2 << 20)),
         memory_bytes: Bytes::from_mib(16_000),
@@ -95,7 +96,7 @@ fn host() -> HostLine {
         }],
         thp: Some("madvise".into()),
         thp_shared: Some("never".into()),
-        rates: Some(Rates {
+        rates: Some(KernelEventRates {
             faults: 12.4,
             fallbacks: 0.5,
             collapses: 0.0,
@@ -110,7 +111,7 @@ fn host() -> HostLine {
 /// Returns a sample with a guard, two promotions and a problem.
 pub fn busy() -> HostSample {
     let mut sample = sample();
-    sample.guard = Some(GuardLine {
+    sample.guard = Some(GuardSummary {
         acts: true,
         paused: false,
         rules: 3,
@@ -118,14 +119,14 @@ pub fn busy() -> HostSample {
         next: 1,
     });
     sample.problems = vec!["the memory of 1 of 7 process trees cannot be read: run as root".into()];
-    sample.moves = vec![Operation {
+    sample.moves = vec![OperationProgress {
         pid: 977,
         name: "redis-server".into(),
         what: "promote".into(),
         by: "guard".into(),
-        status: MoveStatus {
+        status: JobProgress {
             stage: "promoting".into(),
-            ..MoveStatus::default()
+            ..JobProgress::default()
         },
         budget_percent: 10,
     }];
@@ -140,20 +141,20 @@ pub fn busy() -> HostSample {
     sample
 }
 
-pub fn moving() -> Operation {
-    Operation {
+pub fn moving() -> OperationProgress {
+    OperationProgress {
         pid: 1021,
         name: "mariadbd".into(),
         what: "promote".into(),
         by: "top".into(),
-        status: MoveStatus {
+        status: JobProgress {
             stage: "moving".into(),
             done_bytes: Bytes::from_mib(1200),
             total_bytes: Bytes::from_mib(3072),
             seconds: 12.0,
             call_seconds: 1.1,
             longest_stall_seconds: 0.003,
-            ..MoveStatus::default()
+            ..JobProgress::default()
         },
         budget_percent: 10,
     }
@@ -181,9 +182,9 @@ pub fn outcome() -> Outcome {
     }
 }
 
-static COMMANDS: LazyLock<Commands> = LazyLock::new(|| {
+static COMMANDS: LazyLock<HostCommands> = LazyLock::new(|| {
     let host = read_host(&Root::live(), &Kernel::new()).unwrap();
-    Commands::new(&host, "hugeleaf".into(), Scheduler::Unknown)
+    HostCommands::new(&host, "hugeleaf".into(), JobScheduler::Unknown)
 });
 
 pub fn config(colour: bool) -> AppConfig {
@@ -204,16 +205,16 @@ pub fn app(size: (u16, u16), colour: bool, sample: HostSample) -> App {
 }
 
 pub fn playing(scans: usize) -> App {
-    let mut app = App::new(config(false), Some(Playing::new(scans)));
+    let mut app = App::new(config(false), Some(ReplayState::new(scans)));
     app.on(AppEvent::Played(0, Box::new(sample())));
     app
 }
 
-pub fn tools() -> Tools {
+pub fn tools() -> ActionContext {
     let root = Root::live();
     let kernel = Kernel::new();
     let host = read_host(&root, &kernel).unwrap();
-    Tools {
+    ActionContext {
         commands: COMMANDS.clone(),
         root,
         kernel: Arc::new(kernel),

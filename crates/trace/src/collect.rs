@@ -5,28 +5,28 @@
 //! twenty times a second. Intervals come from `/proc`, once a second. Function names are resolved
 //! at the end.
 
-mod counters;
+mod build_trace;
+mod event_aggregator;
 mod events;
-mod finish;
+mod hardware_counters;
 mod interval;
+mod kernel_data_symbols;
 mod locks;
 mod memory_snapshot;
+mod perf_records;
 mod permissions;
 mod pid_namespace;
 mod processes;
-mod queue;
-mod record;
+mod sampling_windows;
 mod stacks;
-mod static_symbols;
 mod symbols;
 mod target_usage;
 mod tracepoint;
-mod window;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_perf::processor::Processor;
 use hugeleaf_perf::{allow_many_descriptors, monotonic_nanos};
@@ -34,15 +34,15 @@ use hugeleaf_sys::{Kernel, setcap_advice};
 use hugeleaf_units::Bytes;
 
 use crate::model::{Interval, MemoryState, SourceState, Trace, TraceEnd, TracedTarget};
-use counters::ProcessorCounters;
+use event_aggregator::EventAggregator;
 use events::{EventOptions, OpenEvents, ring_for_samples};
-use interval::Intervals;
-use permissions::Guards;
+use hardware_counters::ProcessorCounters;
+use interval::IntervalReader;
+use permissions::PerfRestrictions;
 use processes::ProcessTable;
-use queue::Queue;
-use target_usage::Work;
+use sampling_windows::SamplingWindows;
+use target_usage::TargetUsage;
 use tracepoint::Tracefs;
-use window::Windows;
 
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -143,7 +143,7 @@ fn open(
     host: &Host,
     cpus: &[u32],
     tracefs: &Tracefs,
-    guards: &Guards,
+    guards: &PerfRestrictions,
 ) -> Result<OpenEvents, CollectError> {
     allow_many_descriptors();
     let wanted = EventOptions {
@@ -193,11 +193,11 @@ fn parse_list(text: &str) -> Vec<u32> {
         .collect()
 }
 
-fn read_guards(root: &Root) -> Guards {
+fn read_guards(root: &Root) -> PerfRestrictions {
     let text = |path: &str| root.read(path).known().cloned();
     let status = root.parse("proc/self/status", parse_status);
     let status = status.known();
-    Guards {
+    PerfRestrictions {
         paranoid: text("proc/sys/kernel/perf_event_paranoid").and_then(|t| t.trim().parse().ok()),
         lockdown: text("sys/kernel/security/lockdown").and_then(|t| {
             let from = t.find('[')? + 1;
@@ -233,11 +233,11 @@ fn wall() -> Duration {
 
 struct TraceSession {
     root: Root,
-    guards: Guards,
-    queue: Queue,
-    windows: Windows,
-    intervals: Intervals,
-    work: Work,
+    guards: PerfRestrictions,
+    queue: EventAggregator,
+    windows: SamplingWindows,
+    intervals: IntervalReader,
+    work: TargetUsage,
     counters: ProcessorCounters,
     found: Vec<Interval>,
     processor: Processor,
@@ -256,7 +256,7 @@ impl TraceSession {
         cpus: &[u32],
         tracefs: &Tracefs,
         opened: Option<&OpenEvents>,
-        guards: Guards,
+        guards: PerfRestrictions,
     ) -> TraceSession {
         let start = monotonic_nanos();
         let processes = ProcessTable::new(root, options.target.is_none(), start);
@@ -267,10 +267,10 @@ impl TraceSession {
         TraceSession {
             root: root.clone(),
             guards,
-            queue: Queue::new(processes, sources),
-            windows: Windows::new(cpus, host.base_page, tracefs, options.every_call),
-            intervals: Intervals::new(root, host),
-            work: Work::new(root),
+            queue: EventAggregator::new(processes, sources),
+            windows: SamplingWindows::new(cpus, host.base_page, tracefs, options.every_call),
+            intervals: IntervalReader::new(root, host),
+            work: TargetUsage::new(root),
             counters: ProcessorCounters::default(),
             found: Vec::new(),
             processor,
@@ -416,14 +416,14 @@ impl FaultSampling {
     /// The watched part of each second.
     const PART: f64 = 0.2;
 
-    fn tick(&mut self, at: f64, opened: &mut OpenEvents, guards: &Guards) {
+    fn tick(&mut self, at: f64, opened: &mut OpenEvents, guards: &PerfRestrictions) {
         let wanted = at.fract() < FaultSampling::PART;
         if wanted != self.since.is_some() {
             self.switch(wanted, opened, guards);
         }
     }
 
-    fn switch(&mut self, on: bool, opened: &mut OpenEvents, guards: &Guards) {
+    fn switch(&mut self, on: bool, opened: &mut OpenEvents, guards: &PerfRestrictions) {
         let is_on = opened.switch_faults(on, &self.cpus, guards);
         let now = monotonic_nanos();
         if let Some(since) = self.since.take() {

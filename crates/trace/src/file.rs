@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use hugeleaf_sys::{Existing, PathError, StagedFile};
+use hugeleaf_sys::{OnExisting, PathError, StagedFile};
 
 use crate::model::{SCHEMA, Trace};
 
-mod bounds;
+mod overflow_check;
 
 /// The beginning of every trace file; [`SCHEMA`] follows.
 const MAGIC: &str = "hugeleaf trace ";
@@ -97,7 +97,7 @@ pub fn check_writable(path: &Path) -> Result<(), TraceFileError> {
 }
 
 fn begin(path: &Path) -> Result<StagedFile, TraceFileError> {
-    StagedFile::begin(path, Existing::Replaced).map_err(|error| unwritten(path, error))
+    StagedFile::begin(path, OnExisting::Replaced).map_err(|error| unwritten(path, error))
 }
 
 fn unwritten(path: &Path, error: PathError) -> TraceFileError {
@@ -226,7 +226,7 @@ fn check(trace: &Trace) -> Result<(), String> {
             symbol(event.function)?;
         }
     }
-    bounds::check(trace)
+    overflow_check::check(trace)
 }
 
 #[cfg(test)]

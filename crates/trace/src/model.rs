@@ -54,8 +54,8 @@ pub struct Trace {
     pub memory_events: Vec<MemoryEvent>,
     /// The kernel's counters of the memory management: THP, compaction, reclaim.
     pub memory_counters: Vec<MemoryCounter>,
-    pub pins: Vec<Pin>,
-    pub counters: Vec<Counter>,
+    pub pins: Vec<PinningCalls>,
+    pub counters: Vec<HardwareCounter>,
     pub memory_before: Option<MemoryState>,
     pub memory_after: Option<MemoryState>,
     pub throughput: Option<Throughput>,
@@ -74,7 +74,7 @@ pub struct TracedHost {
     pub base_page_bytes: u64,
     /// Size mapped by one PMD entry: a full THP. `None` without THP.
     pub pmd_page_bytes: Option<u64>,
-    pub page_sizes: Vec<PageSizeKind>,
+    pub page_sizes: Vec<TracedPageSize>,
     pub nodes: Vec<u32>,
     pub thp_enabled: Option<String>,
     pub thp_shmem_enabled: Option<String>,
@@ -84,7 +84,7 @@ pub struct TracedHost {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PageSizeKind {
+pub struct TracedPageSize {
     pub page_bytes: u64,
     /// `base`, `thp` or `hugetlb`.
     pub kind: String,
@@ -247,7 +247,7 @@ pub struct Interval {
     pub faults_major: u64,
     /// Faults by the size of the faulted page. The kernel does not count faults on hugetlb pages, so
     /// they are under the base page.
-    pub faults_by_size: Vec<SizeCount>,
+    pub faults_by_size: Vec<PageSizeCount>,
     pub context_switches: u64,
     pub forks: u64,
     /// Bytes read from devices (`pgpgin`).
@@ -296,7 +296,7 @@ pub struct Pressure {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SizeCount {
+pub struct PageSizeCount {
     pub page_bytes: u64,
     pub count: u64,
 }
@@ -528,7 +528,7 @@ pub struct MemoryCounter {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pin {
+pub struct PinningCalls {
     /// Index in [`Trace::processes`].
     pub process: u32,
     pub tid: u32,
@@ -545,7 +545,7 @@ pub struct Pin {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counter {
+pub struct HardwareCounter {
     /// The generic name, identical on all hosts: `cycles`, `instructions`, `dtlb_load_misses`,
     /// `itlb_misses`, `page_walk_cycles`, …
     pub name: String,

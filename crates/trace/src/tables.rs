@@ -7,14 +7,14 @@
 
 use crate::Trace;
 
-pub mod collections;
-pub mod intervals;
+pub mod data_sources;
+pub mod interval_totals;
+pub mod io_and_pins;
 pub mod locks;
 pub mod memory;
 pub mod profile;
 #[cfg(test)]
 pub(crate) mod testing;
-pub mod work;
 
 pub fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)

@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Kernel, Mapping, Sharing};
-use hugeleaf_testkit::host::alone_as_root;
+use hugeleaf_sys::{Kernel, OwnMapping, Sharing};
+use hugeleaf_testkit::host_lock::alone_as_root;
 use hugeleaf_trace::model::{
     CpuMode, Lock, LockKind, SourceState, TraceEnd, TracedProcess, TracedTarget,
 };
@@ -252,7 +252,7 @@ fn threads_that_fight_for_a_lock() {
     const NAME: &str = "threads_that_fight_for_a_lock";
     let length = Bytes(base_page().bytes().get() * 64);
     let busy = Busy::new(4, move || {
-        drop(Mapping::anonymous(length, Sharing::Private).unwrap());
+        drop(OwnMapping::anonymous(length, Sharing::Private).unwrap());
     });
     let trace = trace(NAME, &options(1500));
     drop(busy);
@@ -290,7 +290,7 @@ fn calls_that_lock_memory() {
     let worker = std::thread::spawn(move || {
         // It fails if the trace failed; then nothing observes the calls.
         let _ = begun.recv();
-        let mapping = Mapping::anonymous(length, Sharing::Private).unwrap();
+        let mapping = OwnMapping::anonymous(length, Sharing::Private).unwrap();
         for _ in 0..CALLS {
             lock_and_unlock(&mapping, usize::try_from(length.get()).unwrap());
         }
@@ -317,7 +317,7 @@ fn calls_that_lock_memory() {
 }
 
 #[allow(unsafe_code)] // the addresses are the mapping's own
-fn lock_and_unlock(mapping: &Mapping, bytes: usize) {
+fn lock_and_unlock(mapping: &OwnMapping, bytes: usize) {
     let start = mapping.as_ptr().cast();
     // SAFETY: the range is the mapping's, which lives until after both calls; locking changes no byte of it.
     unsafe {
@@ -502,11 +502,11 @@ fn stopped_early() {
     assert_eq!(trace.ending, TraceEnd::Interrupted);
     assert!(trace.seconds < 600.0 && !trace.intervals.is_empty());
     // Disabled sources are reported as such; sources without events were read.
-    use hugeleaf_trace::tables::collections::{Collection, not_measured};
-    for what in Collection::ALL {
-        let read = [Collection::CpuTime, Collection::Vmstat, Collection::Memory].contains(&what);
+    use hugeleaf_trace::tables::data_sources::{DataSource, not_measured};
+    for what in DataSource::ALL {
+        let read = [DataSource::CpuTime, DataSource::Vmstat, DataSource::Memory].contains(&what);
         assert_eq!(not_measured(&trace, what).is_none(), read, "{what:?}");
-        if !read && what != Collection::Io {
+        if !read && what != DataSource::Io {
             assert_eq!(*state(&trace, what.name()), SourceState::Off);
         }
     }

@@ -7,7 +7,7 @@ use crate::{Bytes, PageSize, ParseError};
 
 /// A non-empty half-open range of addresses `[start, end)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Ends")]
+#[serde(try_from = "UncheckedRange")]
 pub struct Range {
     start: u64,
     end: u64,
@@ -16,21 +16,21 @@ pub struct Range {
 /// The error for a range whose end is not above its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{start:x}-{end:x} is not a range: its end is not above its start")]
-pub struct EmptyRange {
+pub struct EmptyRangeError {
     start: u64,
     end: u64,
 }
 
 /// An unvalidated range, as read from a file.
 #[derive(Deserialize)]
-struct Ends {
+struct UncheckedRange {
     start: u64,
     end: u64,
 }
 
-impl TryFrom<Ends> for Range {
-    type Error = EmptyRange;
-    fn try_from(ends: Ends) -> Result<Range, EmptyRange> {
+impl TryFrom<UncheckedRange> for Range {
+    type Error = EmptyRangeError;
+    fn try_from(ends: UncheckedRange) -> Result<Range, EmptyRangeError> {
         Range::new(ends.start, ends.end)
     }
 }
@@ -39,12 +39,12 @@ impl Range {
     /// Creates the range `[start, end)`.
     ///
     /// # Errors
-    /// [`EmptyRange`] unless `start < end`.
-    pub const fn new(start: u64, end: u64) -> Result<Range, EmptyRange> {
+    /// [`EmptyRangeError`] unless `start < end`.
+    pub const fn new(start: u64, end: u64) -> Result<Range, EmptyRangeError> {
         if start < end {
             Ok(Range { start, end })
         } else {
-            Err(EmptyRange { start, end })
+            Err(EmptyRangeError { start, end })
         }
     }
 

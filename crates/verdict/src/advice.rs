@@ -2,10 +2,10 @@
 //!
 //! A [`Change`] names the setting, its old and new value, its scope, and its risk. [`Change::check`] refuses changes that
 //! this host cannot provide or that a running program does not want, and turns the rest into a [`FeasibleChange`]. [`agree`]
-//! compares all advice of one screen. Contradictory commands are not printed. [`ScreenCommand`] joins commands, and nothing else
+//! compares all advice of one screen. Contradictory commands are not printed. [`AdvisedCommand`] joins commands, and nothing else
 //! does: a comment would swallow the command behind it.
 
-use hugeleaf_host::{Host, Pool, ThpUse, pool_file, thp_file};
+use hugeleaf_host::{Host, Pool, ThpMemoryKind, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
@@ -181,50 +181,50 @@ pub struct Refused {
 /// A command of a screen, with the changes of the host that it makes. Without a command, it is a shell comment that begins
 /// with `#`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ScreenCommand {
+pub struct AdvisedCommand {
     pub command: String,
     /// Empty if the command changes no setting.
     pub changes: Vec<FeasibleChange>,
 }
 
-impl From<FeasibleChange> for ScreenCommand {
-    fn from(advice: FeasibleChange) -> ScreenCommand {
+impl From<FeasibleChange> for AdvisedCommand {
+    fn from(advice: FeasibleChange) -> AdvisedCommand {
         vec![advice].into()
     }
 }
 
-impl From<Vec<FeasibleChange>> for ScreenCommand {
-    fn from(changes: Vec<FeasibleChange>) -> ScreenCommand {
+impl From<Vec<FeasibleChange>> for AdvisedCommand {
+    fn from(changes: Vec<FeasibleChange>) -> AdvisedCommand {
         let commands: Vec<String> = changes.iter().map(FeasibleChange::command).collect();
         let command = commands.join(" && ");
-        ScreenCommand { command, changes }
+        AdvisedCommand { command, changes }
     }
 }
 
-impl From<String> for ScreenCommand {
-    fn from(command: String) -> ScreenCommand {
+impl From<String> for AdvisedCommand {
+    fn from(command: String) -> AdvisedCommand {
         let changes = Vec::new();
-        ScreenCommand { command, changes }
+        AdvisedCommand { command, changes }
     }
 }
 
-impl From<&str> for ScreenCommand {
-    fn from(command: &str) -> ScreenCommand {
+impl From<&str> for AdvisedCommand {
+    fn from(command: &str) -> AdvisedCommand {
         command.to_owned().into()
     }
 }
 
 /// Advised changes, or the alternative if a change is refused.
-impl<T: Into<ScreenCommand>> From<Result<T, Refused>> for ScreenCommand {
-    fn from(checked: Result<T, Refused>) -> ScreenCommand {
+impl<T: Into<AdvisedCommand>> From<Result<T, Refused>> for AdvisedCommand {
+    fn from(checked: Result<T, Refused>) -> AdvisedCommand {
         checked.map_or_else(|refused| refused.alternative.into(), T::into)
     }
 }
 
-impl ScreenCommand {
+impl AdvisedCommand {
     /// Adds a command that comes after this one. Behind a comment a shell would not see it, so the comment names it.
     #[must_use]
-    pub fn then(self, command: &str) -> ScreenCommand {
+    pub fn then(self, command: &str) -> AdvisedCommand {
         let by = if self.has_comment() {
             "; then here: "
         } else {
@@ -234,14 +234,14 @@ impl ScreenCommand {
     }
 
     #[must_use]
-    pub fn remark(self, text: &str) -> ScreenCommand {
+    pub fn remark(self, text: &str) -> AdvisedCommand {
         let by = if self.has_comment() { "; " } else { "    # " };
         self.joined(by, text)
     }
 
-    fn joined(self, by: &str, text: &str) -> ScreenCommand {
+    fn joined(self, by: &str, text: &str) -> AdvisedCommand {
         let command = format!("{}{by}{text}", self.command);
-        ScreenCommand { command, ..self }
+        AdvisedCommand { command, ..self }
     }
 
     fn has_comment(&self) -> bool {
@@ -250,7 +250,7 @@ impl ScreenCommand {
 }
 
 /// Returns the command for several changes in their order, or the alternative if one of them is refused.
-pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> ScreenCommand {
+pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> AdvisedCommand {
     let changes: Vec<Change> = changes.into_iter().collect();
     let is_outside = |change: &Change| is_of_this_host(change, host.is_in_container).is_err();
     if changes.iter().any(is_outside) {
@@ -304,7 +304,7 @@ impl Change {
     }
 
     /// Returns the same as [`Change::command`], with the change.
-    pub fn next(self, host: &Host) -> ScreenCommand {
+    pub fn next(self, host: &Host) -> AdvisedCommand {
         self.check(host).into()
     }
 
@@ -398,9 +398,9 @@ fn in_force<'v>(host: &'v Host, setting: &Setting, to: &'v str) -> &'v str {
 const INHERIT: &str = "inherit";
 
 /// Returns the kind of memory whose huge pages the file enables, for all sizes or for one.
-fn thp_use(file: &str) -> Option<ThpUse> {
+fn thp_use(file: &str) -> Option<ThpMemoryKind> {
     let name = file.strip_prefix(&thp_file(""))?.rsplit('/').next();
-    let mut all = [ThpUse::Private, ThpUse::Shared].into_iter();
+    let mut all = [ThpMemoryKind::Private, ThpMemoryKind::Shared].into_iter();
     all.find(|of| name == Some(of.knob()))
 }
 
@@ -455,37 +455,37 @@ pub fn risks<'a>(changes: impl IntoIterator<Item = &'a FeasibleChange>) -> Optio
 
 /// Services that run commands at fixed times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheduler {
+pub enum JobScheduler {
     Systemd,
     Cron,
     Unknown,
 }
 
 /// Returns the command that lets programs request huge pages for shared memory, at each boot.
-pub fn shmem_at_boot(host: &Host, by: Scheduler) -> ScreenCommand {
+pub fn shmem_at_boot(host: &Host, by: JobScheduler) -> AdvisedCommand {
     let change = Change::new(Setting::thp("shmem_enabled"), "advise");
     let (path, to) = (change.setting.path.clone(), change.to.clone());
     let next = match change.check(host) {
-        Ok(advice) => ScreenCommand::from(advice),
+        Ok(advice) => AdvisedCommand::from(advice),
         Err(refused) => return refused.alternative.into(),
     };
     let command = match by {
-        Scheduler::Systemd => {
+        JobScheduler::Systemd => {
             // Not the file of applied plans, which this would overwrite.
             format!("echo 'w {path} - - - - {to}' > /etc/tmpfiles.d/hugeleaf-shmem.conf")
         }
-        Scheduler::Cron => {
+        JobScheduler::Cron => {
             let now = &next.command;
             format!("echo '@reboot root {now}' > /etc/cron.d/hugeleaf-shmem")
         }
-        Scheduler::Unknown => return next.remark("at boot, before the programs that use it"),
+        JobScheduler::Unknown => return next.remark("at boot, before the programs that use it"),
     };
-    ScreenCommand { command, ..next }
+    AdvisedCommand { command, ..next }
 }
 
 /// Returns the command that raises a cgroup's memory limit. Only processes of the cgroup are affected. The limit of a
 /// container is set by its creator.
-pub fn raised_limit(file: &str, limit: Bytes, is_in_container: bool) -> ScreenCommand {
+pub fn raised_limit(file: &str, limit: Bytes, is_in_container: bool) -> AdvisedCommand {
     let change = Change::new(Setting::file(file), limit.get()).in_scope(Scope::Cgroup);
     match is_of_this_host(&change, is_in_container) {
         Ok(()) => FeasibleChange(change).into(),
@@ -518,7 +518,7 @@ pub fn some_pages(host: &Host, size: PageSize) -> String {
         Err(refused) => refused.alternative,
     };
     let remark = format!("N: {existing}as many as the program needs{most}");
-    ScreenCommand::from(command).remark(&remark).command
+    AdvisedCommand::from(command).remark(&remark).command
 }
 
 /// Formats a pod's line for `bytes` on pages of a size, as in `hugepages-2Mi: 514Mi`.
@@ -664,7 +664,7 @@ mod tests {
         for inside in &commands(&host)[..3] {
             assert!(inside.starts_with("# on the host of this container: "));
         }
-        let at_boot = shmem_at_boot(&host, Scheduler::Cron).command;
+        let at_boot = shmem_at_boot(&host, JobScheduler::Cron).command;
         assert!(at_boot.starts_with("# on the host"));
     }
 

@@ -5,7 +5,7 @@
 //! alone judges and advises a value, by the row's own rule and by all programs that run here, so that no row contradicts
 //! another.
 
-use hugeleaf_host::system::features::Features;
+use hugeleaf_host::system::system_config::SystemConfig;
 use hugeleaf_host::{Fact, Host};
 
 use crate::advice;
@@ -15,29 +15,29 @@ mod judge;
 mod model;
 mod programs;
 mod rows;
-mod setting;
+mod setting_lookup;
 #[cfg(test)]
 mod tests;
 
 pub use file_systems::{FileSystem, file_systems};
 pub use model::{
-    CheckRow, CheckState, Checked, KnownProgram, Profile, ProgramRequirement, ProgramSetting,
-    RunningProgram,
+    CheckInput, CheckRow, CheckState, KnownProgram, ProgramRequirement, ProgramSetting,
+    RunningProgram, WorkloadProfile,
 };
 pub use programs::{packages, programs, servers};
 
 /// Returns the wants of the programs that run here, for other screens that advise settings.
 pub fn wants(host: &Host, servers: &Fact<Vec<RunningProgram>>) -> Vec<advice::SettingRequirement> {
-    let checked = Checked {
+    let checked = CheckInput {
         host,
-        features: &Features::default(),
+        features: &SystemConfig::default(),
         profile: None,
         servers,
     };
     programs::all_wants(&checked)
 }
 
-pub fn check(checked: &Checked<'_>) -> Vec<CheckRow> {
+pub fn check(checked: &CheckInput<'_>) -> Vec<CheckRow> {
     let areas = [
         ("memory", rows::memory(checked)),
         ("disks", rows::disks(checked)),

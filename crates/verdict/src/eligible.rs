@@ -9,13 +9,13 @@
 //! The kernel's behaviour was tested, see docs/internals/kernel-notes.md. Errno is almost useless (EINVAL in
 //! nearly all cases), so the reason must be known before the call.
 
-mod pages;
+mod block_pages;
 mod reason;
 
-use hugeleaf_host::{Fact, Host, Process, Role, Segment, ThpAdvice};
+use hugeleaf_host::{Fact, Host, MappingRole, Process, ProcessMapping, ThpAdvice};
 use hugeleaf_units::{Bytes, PageSize};
 
-pub use pages::{BlockPages, Slot, Tally, cut, is_resident, parts};
+pub use block_pages::{BlockPageRun, MappingPart, PageStateBytes, cut, is_resident, parts};
 pub use reason::{Reason, Remedy};
 
 /// The content of a mapping, as far as the kernel's rules differ.
@@ -28,11 +28,11 @@ pub enum MappingKind {
 }
 
 impl MappingKind {
-    pub fn from_segment(segment: &Segment) -> MappingKind {
+    pub fn from_segment(segment: &ProcessMapping) -> MappingKind {
         let anonymous = segment.object == (0, 0, 0);
         match segment.shared {
             false if anonymous => MappingKind::Private,
-            true if anonymous || segment.role == Role::Shm || is_on_tmpfs(segment) => {
+            true if anonymous || segment.role == MappingRole::Shm || is_on_tmpfs(segment) => {
                 MappingKind::Shared
             }
             _ => MappingKind::File,
@@ -40,13 +40,17 @@ impl MappingKind {
     }
 }
 
-fn is_on_tmpfs(segment: &Segment) -> bool {
+fn is_on_tmpfs(segment: &ProcessMapping) -> bool {
     segment.file_system.as_deref() == Some("tmpfs")
 }
 
 /// Returns the kind if `MADV_COLLAPSE` may promote blocks of the mapping. The checks follow the kernel's order,
 /// except that size comes first: if no huge page fits, the rest is irrelevant.
-pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<MappingKind, Reason> {
+pub fn mapping(
+    host: &Host,
+    process: &Process,
+    segment: &ProcessMapping,
+) -> Result<MappingKind, Reason> {
     if is_on_pool(segment) {
         return Err(Reason::Hugetlb);
     }
@@ -64,7 +68,7 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Mapp
     }
     if segment.flags.has("nh") {
         return Err(match segment.role {
-            Role::ThreadStack => Reason::ThreadStack,
+            MappingRole::ThreadStack => Reason::ThreadStack,
             _ => Reason::NoHugeAdvised,
         });
     }
@@ -77,7 +81,7 @@ pub fn mapping(host: &Host, process: &Process, segment: &Segment) -> Result<Mapp
         return Err(Reason::Userfaultfd);
     }
     // The size of the main stack varies.
-    if segment.role == Role::Stack {
+    if segment.role == MappingRole::Stack {
         return Err(Reason::MainStack);
     }
     match kind {
@@ -92,14 +96,14 @@ pub fn huge_page(host: &Host) -> Option<PageSize> {
     host.thp.known().and(host.pmd_page.get())
 }
 
-pub fn is_on_pool(segment: &Segment) -> bool {
+pub fn is_on_pool(segment: &ProcessMapping) -> bool {
     segment.request.hugetlb.is_some() || segment.flags.has("ht")
 }
 
 /// True for mappings that the kernel never collapses (VM_NO_KHUGEPAGED, include/linux/mm.h): devices, page frames
 /// without a struct page, or no expansion allowed. Secret memory is not in the direct map.
-fn is_special(segment: &Segment) -> bool {
-    segment.role == Role::Vdso
+fn is_special(segment: &ProcessMapping) -> bool {
+    segment.role == MappingRole::Vdso
         || segment.name.starts_with("/secretmem")
         || ["io", "pf", "mm", "de"]
             .iter()
@@ -107,14 +111,14 @@ fn is_special(segment: &Segment) -> bool {
 }
 
 /// True if the mapping can hold a huge page, here or at an address that matches its offset.
-fn may_fit(segment: &Segment, huge: PageSize) -> bool {
+fn may_fit(segment: &ProcessMapping, huge: PageSize) -> bool {
     let fits = segment.range.aligned_inside(huge).is_some();
     segment.range.len() >= huge.bytes() && (fits || !segment.is_aligned_to(huge))
 }
 
 /// Applies the shmem settings. `deny` is for all shared memory. A size's own knob is for the kernel's own mount,
 /// except SysV segments, and its `advise` requires the program's advice even for a collapse.
-fn shmem_allows(host: &Host, segment: &Segment) -> Result<(), Reason> {
+fn shmem_allows(host: &Host, segment: &ProcessMapping) -> Result<(), Reason> {
     let thp = host.thp.known();
     if thp.and_then(|thp| thp.shmem_enabled.text()) == Some("deny") {
         return Err(Reason::ShmemDeny);
@@ -131,7 +135,7 @@ fn shmem_allows(host: &Host, segment: &Segment) -> Result<(), Reason> {
 
 /// Returns the directory of the tmpfs mount for a file of a mounted tmpfs (POSIX shared memory), as far as the
 /// name shows it. memfd, SysV and shared anonymous memory are on a mount of the kernel.
-pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
+pub fn tmpfs_mount(segment: &ProcessMapping) -> Option<&str> {
     let name = segment.name.as_str();
     let own = name.starts_with("/SYSV")
         || name.starts_with("/memfd:")
@@ -158,7 +162,7 @@ const BASE_PAGE_CACHE_ONLY: &[&str] = &[
 /// (`__thp_vma_allowable_orders`, mm/huge_memory.c).
 const ANSWERS_FOR_FAULTS: &str = "xfs";
 
-fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
+fn file(host: &Host, segment: &ProcessMapping, huge: PageSize) -> Result<(), Reason> {
     if segment.permissions[1] && !segment.shared {
         return Err(Reason::PrivateFile);
     }
@@ -183,7 +187,7 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
     Err(match (collapses, base_only, segment.role) {
         (true, ..) => return Ok(()),
         (false, false, _) => Reason::SmallFolios,
-        (false, true, Role::Text) => Reason::TextUnsupported,
+        (false, true, MappingRole::Text) => Reason::TextUnsupported,
         (false, true, _) => Reason::NoLargeFolios,
     })
 }
@@ -191,7 +195,12 @@ fn file(host: &Host, segment: &Segment, huge: PageSize) -> Result<(), Reason> {
 /// Judges a block of an eligible mapping, which must have enough resident pages of its own. For shared memory,
 /// `tally` combines all processes that map it. `needs` is the required resident part of `len`. If it is below
 /// `len`, the process grows.
-pub fn block(kind: MappingKind, len: Bytes, tally: &Tally, needs: Bytes) -> Result<(), Reason> {
+pub fn block(
+    kind: MappingKind,
+    len: Bytes,
+    tally: &PageStateBytes,
+    needs: Bytes,
+) -> Result<(), Reason> {
     let private = kind == MappingKind::Private;
     let there = tally.present + tally.swapped;
     if !tally.guard.is_zero() {
@@ -225,8 +234,8 @@ pub fn block(kind: MappingKind, len: Bytes, tally: &Tally, needs: Bytes) -> Resu
 pub fn splits(
     host: &Host,
     process: &Process,
-    segment: &Segment,
-    tally: &Tally,
+    segment: &ProcessMapping,
+    tally: &PageStateBytes,
 ) -> Result<MappingKind, Reason> {
     if MappingKind::from_segment(segment) == MappingKind::File {
         return Err(Reason::FileStays);

@@ -13,11 +13,11 @@ pub(crate) mod thp;
 mod unreadable;
 
 pub use cgroups::without_pods;
-pub use memory::{Holder, by_name};
+pub use memory::{MemoryByName, by_name};
 pub use pools::{boot_pools, left_over, short as pool_short};
 pub use rules::findings;
 
-pub use crate::advice::ScreenCommand;
+pub use crate::advice::AdvisedCommand;
 pub use crate::shell_word;
 
 use crate::advice::{self, FeasibleChange};
@@ -48,9 +48,9 @@ impl Finding {
         severity: Severity,
         id: &'static str,
         text: impl Into<String>,
-        next: impl Into<ScreenCommand>,
+        next: impl Into<AdvisedCommand>,
     ) -> Finding {
-        let ScreenCommand { command, changes } = next.into();
+        let AdvisedCommand { command, changes } = next.into();
         Finding {
             id,
             severity,
@@ -63,7 +63,7 @@ impl Finding {
     pub fn problem(
         id: &'static str,
         text: impl Into<String>,
-        next: impl Into<ScreenCommand>,
+        next: impl Into<AdvisedCommand>,
     ) -> Finding {
         Finding::new(Severity::Problem, id, text, next)
     }
@@ -71,7 +71,7 @@ impl Finding {
     pub fn warning(
         id: &'static str,
         text: impl Into<String>,
-        next: impl Into<ScreenCommand>,
+        next: impl Into<AdvisedCommand>,
     ) -> Finding {
         Finding::new(Severity::Warning, id, text, next)
     }
@@ -79,7 +79,7 @@ impl Finding {
     pub fn note(
         id: &'static str,
         text: impl Into<String>,
-        next: impl Into<ScreenCommand>,
+        next: impl Into<AdvisedCommand>,
     ) -> Finding {
         Finding::new(Severity::Note, id, text, next)
     }

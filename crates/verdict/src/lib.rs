@@ -26,14 +26,14 @@ pub mod advice;
 pub mod check;
 pub mod eligible;
 pub mod findings;
-pub mod growth;
 pub(crate) mod overcommit;
+pub mod partial_blocks;
 pub mod pool_programs;
 pub mod predict;
 pub mod reservation;
-pub mod roles;
-pub mod run;
-pub mod trace;
+pub mod role_results;
+pub mod run_requests;
+pub mod trace_findings;
 pub mod unaligned_ends;
 pub mod why;
 

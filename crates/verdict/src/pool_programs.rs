@@ -12,11 +12,11 @@ pub struct PoolProgram {
     pub on: &'static str,
     /// The setting that disables hugetlb pages.
     pub off: &'static str,
-    size: Size,
+    size: PoolSizeChoice,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Size {
+enum PoolSizeChoice {
     /// The kernel's default size, regardless of the pools.
     Default,
     /// The default size, unless its configuration names another.
@@ -29,7 +29,7 @@ const fn program(
     begins: &'static str,
     on: &'static str,
     off: &'static str,
-    size: Size,
+    size: PoolSizeChoice,
 ) -> PoolProgram {
     PoolProgram {
         begins,
@@ -39,23 +39,35 @@ const fn program(
     }
 }
 
-const POSTGRES: Size = Size::Named(|size| format!("huge_page_size = {size}B").replace("KB", "kB"));
-const JAVA: Size = Size::Named(|size| format!("-XX:LargePageSizeInBytes={size}"));
+const POSTGRES: PoolSizeChoice =
+    PoolSizeChoice::Named(|size| format!("huge_page_size = {size}B").replace("KB", "kB"));
+const JAVA: PoolSizeChoice =
+    PoolSizeChoice::Named(|size| format!("-XX:LargePageSizeInBytes={size}"));
 const ORACLE_ON: &str = "use_large_pages = only";
 const ORACLE_OFF: &str = "use_large_pages = false";
 
 const ALL: [PoolProgram; 7] = [
     program("postgres", "huge_pages = on", "huge_pages = off", POSTGRES),
-    program("mysqld", "large-pages", "skip-large-pages", Size::Default),
-    program("mariadbd", "large-pages", "skip-large-pages", Size::Any),
+    program(
+        "mysqld",
+        "large-pages",
+        "skip-large-pages",
+        PoolSizeChoice::Default,
+    ),
+    program(
+        "mariadbd",
+        "large-pages",
+        "skip-large-pages",
+        PoolSizeChoice::Any,
+    ),
     program("java", "-XX:+UseLargePages", "-XX:-UseLargePages", JAVA),
-    program("oracle", ORACLE_ON, ORACLE_OFF, Size::Any),
-    program("ora_", ORACLE_ON, ORACLE_OFF, Size::Any),
+    program("oracle", ORACLE_ON, ORACLE_OFF, PoolSizeChoice::Any),
+    program("ora_", ORACLE_ON, ORACLE_OFF, PoolSizeChoice::Any),
     program(
         "db2sysc",
         "DB2_LARGE_PAGE_MEM=DB",
         "DB2_LARGE_PAGE_MEM=",
-        Size::Default,
+        PoolSizeChoice::Default,
     ),
 ];
 
@@ -69,13 +81,13 @@ impl PoolProgram {
     /// Returns the setting that makes it request pages of a non-default size.
     pub fn size_setting(&self, size: PageSize) -> Option<String> {
         match self.size {
-            Size::Named(setting) => Some(setting(size)),
-            Size::Default | Size::Any => None,
+            PoolSizeChoice::Named(setting) => Some(setting(size)),
+            PoolSizeChoice::Default | PoolSizeChoice::Any => None,
         }
     }
 
     pub fn takes_any_size(&self) -> bool {
-        matches!(self.size, Size::Any)
+        matches!(self.size, PoolSizeChoice::Any)
     }
 }
 

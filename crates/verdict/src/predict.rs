@@ -19,7 +19,7 @@ use crate::eligible::{self, MappingKind, Reason};
 
 /// One short scan of the base pages that a process touches.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Scan {
+pub struct AccessScan {
     pub time: Duration,
     pub resident: Bytes,
     pub touched: Bytes,
@@ -30,7 +30,7 @@ pub struct Scan {
 pub struct Observation {
     pub base_page: PageSize,
     /// Short scans, and a long one last. The pages touched in one second are the working set.
-    pub scans: Vec<Scan>,
+    pub scans: Vec<AccessScan>,
     pub time: Duration,
     /// User-mode processor time of all threads meanwhile.
     pub user: Duration,
@@ -130,8 +130,9 @@ const MAX_SCAN_RATIO: f64 = 8.0;
 /// Returns the ranges of a process whose pages could be huge by any method: not a file, not on a pool, and long enough.
 /// Settings that currently forbid it are ignored.
 pub fn promotable_ranges(host: &Host, process: &Process) -> Vec<Range> {
-    let could = |segment: &&hugeleaf_host::Segment| match eligible::mapping(host, process, segment)
-    {
+    let could = |segment: &&hugeleaf_host::ProcessMapping| match eligible::mapping(
+        host, process, segment,
+    ) {
         Err(Reason::Hugetlb | Reason::Special | Reason::TooSmall) => false,
         Ok(kind) => kind != MappingKind::File,
         Err(_) => MappingKind::from_segment(segment) != MappingKind::File,
@@ -181,7 +182,7 @@ pub fn merge(all: &[Observation]) -> Option<Observation> {
         let beyond: Bytes = scans().map(|scan| scan.touched - reach).sum();
         let most = scans().map(|scan| scan.touched).max().unwrap_or_default();
         let count = u32::try_from(scans().count().max(1)).unwrap_or(u32::MAX);
-        Scan {
+        AccessScan {
             time: scans().map(|scan| scan.time).sum::<Duration>() / count,
             resident: scans().map(|scan| scan.resident).sum(),
             // The reach that is subtracted once below is for all processes together.
@@ -263,7 +264,7 @@ fn gain(share: f64) -> f64 {
 }
 
 fn of_large(watched: &Observation) -> f64 {
-    let share = |scan: &Scan| scan.large.share_of(scan.large + scan.resident);
+    let share = |scan: &AccessScan| scan.large.share_of(scan.large + scan.resident);
     watched.scans.last().and_then(share).unwrap_or(0.0)
 }
 
@@ -271,7 +272,7 @@ fn of_large(watched: &Observation) -> f64 {
 fn misses(watched: &Observation) -> Result<(f64, bool), NoPrediction> {
     let page = watched.base_page.bytes().as_f64();
     let short = &watched.scans[..watched.scans.len().saturating_sub(1)];
-    let rate = |scan: &Scan| {
+    let rate = |scan: &AccessScan| {
         let (all, touched) = (scan.resident.as_f64() / page, scan.touched.as_f64() / page);
         if all <= 0.0 || touched <= REACH {
             return 0.0;
@@ -304,8 +305,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    fn scan(millis: u64, resident: u64, touched: u64) -> Scan {
-        Scan {
+    fn scan(millis: u64, resident: u64, touched: u64) -> AccessScan {
+        AccessScan {
             time: Duration::from_millis(millis),
             resident: Bytes(resident * PAGE),
             touched: Bytes(touched * PAGE),

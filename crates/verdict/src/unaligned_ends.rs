@@ -5,25 +5,25 @@
 //! base pages. Contiguous page-table entries form one translation of 2M there (64K with 4K base
 //! pages). Pools of that size show that a host supports it.
 
-use hugeleaf_host::{Host, Thp, ThpOrder, ThpUse};
+use hugeleaf_host::{Host, Thp, ThpMemoryKind, ThpOrder};
 use hugeleaf_units::PageSize;
 
-use crate::advice::{Change, ScreenCommand, Setting};
+use crate::advice::{AdvisedCommand, Change, Setting};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ends {
+pub struct UnalignedEndsSetting {
     pub size: PageSize,
     pub path: String,
     pub setting: String,
     /// The value to set if the size is off; `None` if it is on for any memory.
     pub better: Option<&'static str>,
     /// The command that sets it.
-    pub command: Option<ScreenCommand>,
+    pub command: Option<AdvisedCommand>,
 }
 
 /// Returns the largest size below a full huge page that the processor translates with one entry and
 /// THP supports. `None` if there is none, as on x86, or if its setting is unknown.
-pub fn ends(host: &Host) -> Option<Ends> {
+pub fn ends(host: &Host) -> Option<UnalignedEndsSetting> {
     let (thp, pmd) = (host.thp.known()?, host.pmd_page.get()?);
     let translated = |order: &&ThpOrder| {
         let has_pool = host.pools.iter().any(|pool| pool.size == order.size);
@@ -31,7 +31,7 @@ pub fn ends(host: &Host) -> Option<Ends> {
     };
     let order = thp.orders.iter().rev().find(translated)?;
     let setting = order.anon.known()?.clone();
-    let of = ThpUse::Private;
+    let of = ThpMemoryKind::Private;
     let is_off = order.effective(thp, of)? == "never";
     let (path, setting, better) = match (is_off, setting.as_str()) {
         // The size inherits from `enabled`, which is off.
@@ -40,7 +40,7 @@ pub fn ends(host: &Host) -> Option<Ends> {
     };
     let on = |better: &str| Change::new(Setting::file(&*path), better).from(&setting);
     let command = better.map(|better| on(better).next(host));
-    Some(Ends {
+    Some(UnalignedEndsSetting {
         size: order.size,
         path,
         setting,

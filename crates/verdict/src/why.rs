@@ -12,35 +12,35 @@
 //! MADV_COLLAPSE refuses `nh`, a process that disabled THP, special and misaligned mappings, pinned
 //! or merged pages, and holes under userfaultfd.
 
+mod group_text;
 mod hugetlb;
-mod segment;
-mod setting;
+mod process_verdicts;
+mod segment_obstacles;
 mod summary;
-mod sums;
-mod text;
+mod thp_settings;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-use hugeleaf_host::{Host, Process, Role};
+use hugeleaf_host::{Host, MappingRole, Process};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::Serialize;
 
-use crate::advice::{FeasibleChange, ScreenCommand};
+use crate::advice::{AdvisedCommand, FeasibleChange};
 use crate::eligible::{Reason, Remedy};
-use crate::growth::Holes;
+use crate::partial_blocks::PartialBlocks;
 
 pub use hugetlb::available;
+pub(crate) use process_verdicts::restart;
+pub use process_verdicts::{account, judge};
 pub use summary::{Summary, SummaryLine, counted, summarise};
-pub(crate) use text::restart;
-pub use text::{account, judge};
 
 /// The reason why a range of a process is not on a huge page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The deciding reason; its name is the `id` in JSON.
     pub id: Reason,
-    pub role: Role,
+    pub role: MappingRole,
     /// Name of the mapping as in `maps`; empty for unnamed anonymous memory.
     pub name: String,
     /// The address range. Ranges of one process do not overlap, with one exception. The location of
@@ -69,7 +69,7 @@ pub struct Figures {
     /// Bytes of the range in swap.
     pub swapped: Bytes,
     /// The partly resident blocks of the range.
-    pub holes: Holes,
+    pub holes: PartialBlocks,
     pub is_host_wide: bool,
     /// The name of the process in commands.
     pub target: String,
@@ -77,7 +77,7 @@ pub struct Figures {
     pub sharer: String,
     pub tightest_limit: Option<TightestLimit>,
     /// Disabled THP sizes, each with the bytes that would fit on its whole pages.
-    pub off_sizes: Vec<OffSize>,
+    pub off_sizes: Vec<DisabledThpSize>,
 }
 
 /// The tightest memory limit of a process.
@@ -95,11 +95,11 @@ pub struct TightestLimit {
 
 /// A THP size below the PMD size that would fit some memory but is disabled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OffSize {
+pub struct DisabledThpSize {
     pub size: PageSize,
     pub knob: String,
     /// The command that sets the size to `always`.
-    pub turn_on: ScreenCommand,
+    pub turn_on: AdvisedCommand,
     /// True if the processor translates this size with one TLB entry.
     pub is_translated_as_one: bool,
     /// Resident bytes in whole pages of the size.
@@ -120,7 +120,7 @@ pub struct SegmentAccount {
     pub verdicts: Vec<Verdict>,
 }
 
-pub(crate) struct Case<'a> {
+pub(crate) struct ProcessContext<'a> {
     pub host: &'a Host,
     pub process: &'a Process,
     pub target: &'a str,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::demand::account::{PasswdEntry, parse_passwd};
+use hugeleaf_host::demand::user_account::{PasswdEntry, parse_passwd};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OpenFlags, Statement, params};
 
-use crate::cache::{CacheError, DATABASE_PAGE};
+use crate::sqlite_cache::{CacheError, DATABASE_PAGE};
 
 /// Length of a record in 8-byte words, beside key and stamp. A row takes about 300 bytes, and a page holds 13 rows.
 const WORDS: usize = 35;

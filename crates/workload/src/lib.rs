@@ -19,28 +19,28 @@
 //! [`chase`] measures the latency of dependent reads. [`workload_file`] runs any program that a file describes. Larger workloads are in the lab
 //! (`lab/`).
 //!
-//! Main types: [`Oltp`], [`WorkloadSettings`], [`Stats`]; [`serve`] is the child's side; [`Walk`], [`ChaseMemory`], [`PageArm`].
+//! Main types: [`OltpProcess`], [`WorkloadSettings`], [`Stats`]; [`serve`] is the child's side; [`Walk`], [`ChaseMemory`], [`PageArm`].
 
 // This crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
-mod cache;
 pub mod chase;
 pub mod child;
-mod client;
+mod control_client;
 mod database;
 pub mod latency_histogram;
 mod oltp;
 pub mod protocol;
 mod self_advice;
 mod serve;
+mod sqlite_cache;
 pub mod workload_file;
 
-pub use cache::{CacheError, DATABASE_PAGE, SqliteCache};
 pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
 pub use child::{ChildCommand, ChildError};
-pub use client::Client;
+pub use control_client::ControlClient;
 pub use database::{Database, RowStatements};
-pub use oltp::{Oltp, default_cache};
-pub use protocol::{Progress, Ready, Stage, Stats, WorkloadSettings};
+pub use oltp::{OltpProcess, default_cache};
+pub use protocol::{Progress, Ready, StartupStage, Stats, WorkloadSettings};
 pub use serve::serve;
+pub use sqlite_cache::{CacheError, DATABASE_PAGE, SqlitePageCache};

@@ -10,8 +10,8 @@ use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::child::{self, ChildCommand, ChildError};
-use crate::client::Client;
-use crate::protocol::{Event, Progress, Ready, Stats, WorkloadRequest, WorkloadSettings};
+use crate::control_client::ControlClient;
+use crate::protocol::{Progress, Ready, Stats, WorkloadMessage, WorkloadRequest, WorkloadSettings};
 use crate::self_advice::SelfAdvice;
 
 /// Minimum size of the page cache; the database must exceed the CPU caches.
@@ -35,14 +35,14 @@ pub(crate) fn check_size(cache: Bytes, align: PageSize) -> Result<(), ChildError
 
 /// A running workload. It ends when dropped.
 #[derive(Debug)]
-pub struct Oltp {
+pub struct OltpProcess {
     child: Child,
-    client: Arc<Client>,
+    client: Arc<ControlClient>,
     pid: Pid,
     ready: Ready,
 }
 
-impl Oltp {
+impl OltpProcess {
     /// Starts the workload and waits until it is filled, warm and running. `progress` is called several times a second and may cancel the
     /// start.
     ///
@@ -57,7 +57,7 @@ impl Oltp {
         settings: WorkloadSettings,
         program: &ChildCommand,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Oltp, ChildError> {
+    ) -> Result<OltpProcess, ChildError> {
         check_size(settings.cache, settings.align)?;
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new(&program.path)
@@ -72,7 +72,7 @@ impl Oltp {
                 source,
             })?;
         let pid = Pid(child.id());
-        let client = match Client::new(pid, ours) {
+        let client = match ControlClient::new(pid, ours) {
             Ok(client) => Arc::new(client),
             Err(error) => {
                 end(child);
@@ -80,7 +80,7 @@ impl Oltp {
             }
         };
         match build(&client, settings, progress) {
-            Ok(ready) => Ok(Oltp {
+            Ok(ready) => Ok(OltpProcess {
                 child,
                 client,
                 pid,
@@ -108,7 +108,7 @@ impl Oltp {
     }
 
     /// Returns the client, to be shared with a metric.
-    pub fn client(&self) -> Arc<Client> {
+    pub fn client(&self) -> Arc<ControlClient> {
         Arc::clone(&self.client)
     }
 
@@ -120,7 +120,7 @@ impl Oltp {
     pub fn stop(self) {}
 }
 
-impl Drop for Oltp {
+impl Drop for OltpProcess {
     fn drop(&mut self) {
         // If the request fails, the process has ended or hangs; the code below handles both.
         let _ = self.client.tell(&WorkloadRequest::Quit);
@@ -133,19 +133,19 @@ impl Drop for Oltp {
 }
 
 fn build(
-    client: &Client,
+    client: &ControlClient,
     settings: WorkloadSettings,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Ready, ChildError> {
     client.tell(&WorkloadRequest::Start(settings))?;
     loop {
         match client.next()? {
-            Event::Progress(p) => {
+            WorkloadMessage::Progress(p) => {
                 if progress(p).is_break() {
                     return Err(ChildError::Stopped);
                 }
             }
-            Event::Ready(ready) => return Ok(ready),
+            WorkloadMessage::Ready(ready) => return Ok(ready),
             other => return Err(client.unexpected(other)),
         }
     }
@@ -207,7 +207,7 @@ mod tests {
             align: "4K".parse().unwrap(),
             seed: 1,
         };
-        let spawned = Oltp::spawn(settings, &program, &mut |_| ControlFlow::Continue(()));
+        let spawned = OltpProcess::spawn(settings, &program, &mut |_| ControlFlow::Continue(()));
         spawned.map(drop).unwrap_err().to_string()
     }
 

@@ -62,7 +62,7 @@ fn some_ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Range>, D::Erro
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum StartupStage {
     /// Populates every page of the page cache; counted in bytes.
     Populate,
     /// Inserts rows; counted in bytes of page cache.
@@ -73,7 +73,7 @@ pub enum Stage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    pub stage: Stage,
+    pub stage: StartupStage,
     /// Progress so far, in the stage's unit.
     pub done: u64,
     pub total: u64,
@@ -107,7 +107,7 @@ pub struct Stats {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
+pub enum WorkloadMessage {
     Progress(Progress),
     Ready(Ready),
     Stats(Stats),
@@ -145,19 +145,24 @@ mod tests {
         ]
     }
 
-    fn event() -> impl Strategy<Value = Event> {
-        let stage = prop_oneof![Just(Stage::Populate), Just(Stage::Fill), Just(Stage::Warm)];
+    fn event() -> impl Strategy<Value = WorkloadMessage> {
+        let stage = prop_oneof![
+            Just(StartupStage::Populate),
+            Just(StartupStage::Fill),
+            Just(StartupStage::Warm)
+        ];
         prop_oneof![
-            (stage, any::<u64>(), any::<u64>())
-                .prop_map(|(stage, done, total)| Event::Progress(Progress { stage, done, total })),
+            (stage, any::<u64>(), any::<u64>()).prop_map(|(stage, done, total)| {
+                WorkloadMessage::Progress(Progress { stage, done, total })
+            }),
             (any::<u64>(), range(), any::<u64>()).prop_map(|(rows, segment, outside)| {
-                Event::Ready(Ready {
+                WorkloadMessage::Ready(Ready {
                     rows,
                     segment,
                     outside: Bytes(outside),
                 })
             }),
-            any::<[u64; 7]>().prop_map(|n| Event::Stats(Stats {
+            any::<[u64; 7]>().prop_map(|n| WorkloadMessage::Stats(Stats {
                 operations: n[0],
                 updates: n[1],
                 nanoseconds: n[2],
@@ -166,9 +171,9 @@ mod tests {
                 p50_nanoseconds: n[5],
                 p99_nanoseconds: n[6],
             })),
-            any::<u64>().prop_map(|n| Event::Advised(Bytes(n))),
-            any::<NonZeroU16>().prop_map(Event::Errno),
-            "\\PC{1,40}".prop_map(Event::Failed),
+            any::<u64>().prop_map(|n| WorkloadMessage::Advised(Bytes(n))),
+            any::<NonZeroU16>().prop_map(WorkloadMessage::Errno),
+            "\\PC{1,40}".prop_map(WorkloadMessage::Failed),
         ]
     }
 
@@ -176,13 +181,13 @@ mod tests {
         #[test]
         fn what_is_written_is_read(request in request(), event in event()) {
             prop_assert_eq!(parse::<WorkloadRequest>(&line(&request)).unwrap(), request);
-            prop_assert_eq!(parse::<Event>(&line(&event)).unwrap(), event);
+            prop_assert_eq!(parse::<WorkloadMessage>(&line(&event)).unwrap(), event);
         }
 
         #[test]
         fn any_text_is_answered(text in "\\PC{0,200}") {
             let _ = parse::<WorkloadRequest>(&text);
-            let _ = parse::<Event>(&text);
+            let _ = parse::<WorkloadMessage>(&text);
         }
 
         #[test]
@@ -196,7 +201,7 @@ mod tests {
             }
             let text = line(&event);
             let cut_off = text.get(..cut.min(text.len())).unwrap_or_default();
-            if let Ok(read) = parse::<Event>(cut_off) {
+            if let Ok(read) = parse::<WorkloadMessage>(cut_off) {
                 prop_assert_eq!(read, event);
             }
         }
@@ -227,7 +232,7 @@ mod tests {
             r#""failed""#,
             r#"{"progress":{"stage":"nap","done":1,"total":2}}"#,
         ] {
-            assert!(parse::<Event>(text).is_err(), "{text:?}");
+            assert!(parse::<WorkloadMessage>(text).is_err(), "{text:?}");
         }
     }
 
@@ -247,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_error_of_many_lines_stays_one() {
-        let text = line(&Event::Failed("a\nb".into()));
+        let text = line(&WorkloadMessage::Failed("a\nb".into()));
         assert!(!text.contains('\n'), "{text}");
     }
 }

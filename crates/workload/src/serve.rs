@@ -17,13 +17,14 @@ use hdrhistogram::Histogram;
 use hugeleaf_sys::{Advice, advise_own};
 use hugeleaf_units::{Bytes, Range};
 
-use crate::cache::{CacheError, DATABASE_PAGE, SqliteCache};
 use crate::child::{self, ChildError, parse};
 use crate::database::{Database, RowStatements};
 use crate::latency_histogram::{record, times};
 use crate::protocol::{
-    Event, LINE_LIMIT, Progress, Ready, Stage, Stats, WorkloadRequest, WorkloadSettings,
+    LINE_LIMIT, Progress, Ready, StartupStage, Stats, WorkloadMessage, WorkloadRequest,
+    WorkloadSettings,
 };
+use crate::sqlite_cache::{CacheError, DATABASE_PAGE, SqlitePageCache};
 
 /// Number of operations per update.
 const UPDATE_EVERY: u64 = 10;
@@ -64,7 +65,7 @@ pub fn serve() -> Result<std::convert::Infallible, ChildError> {
         began: Mutex::new(None),
     });
     let (sender, receiver) = mpsc::channel();
-    let control = Control {
+    let control = ControlThread {
         shared: Arc::clone(&shared),
         writer: Arc::clone(&writer),
     };
@@ -76,7 +77,7 @@ pub fn serve() -> Result<std::convert::Infallible, ChildError> {
         return Err(ChildError::Answer("no start".into()));
     };
     let Err(error) = work(settings, &shared, &writer);
-    say(&writer, &Event::Failed(error.to_string()));
+    say(&writer, &WorkloadMessage::Failed(error.to_string()));
     std::process::exit(1)
 }
 
@@ -86,11 +87,14 @@ fn work(
     writer: &Mutex<UnixStream>,
 ) -> Result<std::convert::Infallible, CacheError> {
     let mut progress = |stage, done, total| {
-        say(writer, &Event::Progress(Progress { stage, done, total }));
+        say(
+            writer,
+            &WorkloadMessage::Progress(Progress { stage, done, total }),
+        );
     };
     let size = settings.align.round_down(settings.cache.get());
-    let mut there = |done| progress(Stage::Populate, done, size);
-    let cache = SqliteCache::install_movable(settings.cache, settings.align, &mut there)?;
+    let mut there = |done| progress(StartupStage::Populate, done, size);
+    let cache = SqlitePageCache::install_movable(settings.cache, settings.align, &mut there)?;
     let database = Database::open(settings.seed)?;
     let rows = fill(&database, &cache, &mut progress)?;
     let mut load = QueryClient {
@@ -107,7 +111,7 @@ fn work(
         outside: Bytes(cache.heap_pages() * DATABASE_PAGE as u64),
     };
     *lock(&shared.began) = Some(Instant::now());
-    say(writer, &Event::Ready(ready));
+    say(writer, &WorkloadMessage::Ready(ready));
     let (operations, updates) = (load.operations, load.updates);
     loop {
         for _ in 1..SAMPLE_EVERY {
@@ -129,8 +133,8 @@ fn work(
 /// SQLite needs occasionally, beside those of the table.
 fn fill(
     database: &Database,
-    cache: &SqliteCache,
-    progress: &mut dyn FnMut(Stage, u64, u64),
+    cache: &SqlitePageCache,
+    progress: &mut dyn FnMut(StartupStage, u64, u64),
 ) -> Result<u64, CacheError> {
     const BETWEEN_WORDS: Duration = Duration::from_millis(50);
     let (slots, _) = cache.slots();
@@ -141,7 +145,7 @@ fn fill(
         let (_, used) = cache.slots();
         if said.elapsed() > BETWEEN_WORDS {
             said = Instant::now();
-            progress(Stage::Fill, used.min(full) * each, full * each);
+            progress(StartupStage::Fill, used.min(full) * each, full * each);
         }
         used < full
     })
@@ -150,7 +154,7 @@ fn fill(
 /// Runs the load until CPU caches and allocator are in their steady state.
 fn warm(
     load: &mut QueryClient<'_>,
-    progress: &mut dyn FnMut(Stage, u64, u64),
+    progress: &mut dyn FnMut(StartupStage, u64, u64),
 ) -> Result<(), CacheError> {
     const STEP: u64 = 1 << 15;
     let total = load.rows.min(WARM_OPERATIONS);
@@ -158,7 +162,7 @@ fn warm(
         for _ in 0..STEP {
             load.step()?;
         }
-        progress(Stage::Warm, load.operations.min(total), total);
+        progress(StartupStage::Warm, load.operations.min(total), total);
     }
     Ok(())
 }
@@ -184,12 +188,12 @@ impl QueryClient<'_> {
     }
 }
 
-struct Control {
+struct ControlThread {
     shared: Arc<SharedCounters>,
     writer: Arc<Mutex<UnixStream>>,
 }
 
-impl Control {
+impl ControlThread {
     /// Reads requests until none is left, then ends the process because the parent is gone.
     fn run(self, reader: UnixStream, start: &mpsc::Sender<WorkloadSettings>) {
         let mut reader = BufReader::new(reader);
@@ -207,13 +211,15 @@ impl Control {
                     // A running workload ignores a second start.
                     let _ = start.send(settings);
                 }
-                Ok(WorkloadRequest::Stats) => say(&self.writer, &Event::Stats(self.stats())),
+                Ok(WorkloadRequest::Stats) => {
+                    say(&self.writer, &WorkloadMessage::Stats(self.stats()))
+                }
                 Ok(WorkloadRequest::Advise { advice, ranges }) => {
                     say(&self.writer, &advise(&ranges, advice));
                 }
                 Ok(WorkloadRequest::Quit) => std::process::exit(0),
                 Err(error) => {
-                    say(&self.writer, &Event::Failed(error.to_string()));
+                    say(&self.writer, &WorkloadMessage::Failed(error.to_string()));
                     std::process::exit(1);
                 }
             }
@@ -246,7 +252,7 @@ fn cpu_nanoseconds() -> u64 {
 }
 
 /// Processes the ranges as process_madvise(2) does.
-fn advise(ranges: &[Range], advice: Advice) -> Event {
+fn advise(ranges: &[Range], advice: Advice) -> WorkloadMessage {
     let mut done = Bytes::ZERO;
     for range in ranges {
         match advise_own(*range, advice) {
@@ -254,16 +260,16 @@ fn advise(ranges: &[Range], advice: Advice) -> Event {
             Err(error) if done.is_zero() => {
                 let number = u16::try_from(error.errno.raw_os_error()).ok();
                 let number = number.and_then(NonZeroU16::new);
-                return Event::Errno(number.unwrap_or(NonZeroU16::MAX));
+                return WorkloadMessage::Errno(number.unwrap_or(NonZeroU16::MAX));
             }
             Err(_) => break,
         }
     }
-    Event::Advised(done)
+    WorkloadMessage::Advised(done)
 }
 
 /// Sends a line. The reader of requests notices a parent that is gone.
-fn say(writer: &Mutex<UnixStream>, event: &Event) {
+fn say(writer: &Mutex<UnixStream>, event: &WorkloadMessage) {
     let _ = child::say(&mut *lock(writer), event);
 }
 

@@ -14,7 +14,9 @@ use std::time::Duration;
 use hugeleaf_sys::{Advice, Errno, Kernel, effective_uid};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_units::{Bytes, PageSize, Range};
-use hugeleaf_workload::{ChildCommand, ChildError, Oltp, Progress, Stage, WorkloadSettings, serve};
+use hugeleaf_workload::{
+    ChildCommand, ChildError, OltpProcess, Progress, StartupStage, WorkloadSettings, serve,
+};
 
 const CACHE: Bytes = Bytes::from_mib(64);
 
@@ -65,7 +67,7 @@ fn align() -> PageSize {
     huge_page().unwrap_or_else(|| Kernel::new().base_page())
 }
 
-fn start(cache: Bytes, seed: u64) -> Result<Oltp, ChildError> {
+fn start(cache: Bytes, seed: u64) -> Result<OltpProcess, ChildError> {
     start_watched(cache, seed, &mut |_| ControlFlow::Continue(()))
 }
 
@@ -73,7 +75,7 @@ fn start_watched(
     cache: Bytes,
     seed: u64,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Oltp, ChildError> {
+) -> Result<OltpProcess, ChildError> {
     let program = ChildCommand {
         path: this_program(),
         arguments: role("oltp::role_workload"),
@@ -83,7 +85,7 @@ fn start_watched(
         align: align(),
         seed,
     };
-    Oltp::spawn(settings, &program, progress)
+    OltpProcess::spawn(settings, &program, progress)
 }
 
 /// Sums a field of smaps over the mappings in `range`.
@@ -121,7 +123,7 @@ fn is_gone(pid: u32) -> bool {
 
 #[test]
 fn the_database_lies_wholly_in_the_segment_on_base_pages() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let mut stages = vec![];
     let workload = start_watched(CACHE, 1, &mut |p| {
         assert!(p.done <= p.total, "{p:?}");
@@ -131,7 +133,14 @@ fn the_database_lies_wholly_in_the_segment_on_base_pages() {
         ControlFlow::Continue(())
     })
     .unwrap();
-    assert_eq!(stages, [Stage::Populate, Stage::Fill, Stage::Warm]);
+    assert_eq!(
+        stages,
+        [
+            StartupStage::Populate,
+            StartupStage::Fill,
+            StartupStage::Warm
+        ]
+    );
     let ready = workload.ready();
     let pid = workload.pid().0;
     assert_eq!(ready.segment.len(), CACHE);
@@ -151,14 +160,14 @@ fn the_database_lies_wholly_in_the_segment_on_base_pages() {
 
 #[test]
 fn the_same_seed_makes_the_same_database() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let rows = |seed| start(Bytes::from_mib(32), seed).unwrap().ready().rows;
     assert_eq!(rows(1), rows(1));
 }
 
 #[test]
 fn the_load_counts_and_does_not_grow() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let workload = start(CACHE, 1).unwrap();
     let pid = workload.pid().0;
     let before = workload.stats().unwrap();
@@ -184,7 +193,7 @@ fn the_load_counts_and_does_not_grow() {
 
 #[test]
 fn percentiles_are_of_the_time_since_the_last_question() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     wait_until("samples", || {
         let stats = workload.stats().unwrap();
@@ -201,7 +210,7 @@ fn percentiles_are_of_the_time_since_the_last_question() {
 /// Promotes and demotes through the engines' kernel interface, and reads back the result.
 #[test]
 fn it_promotes_and_demotes_itself_on_request() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let Some(huge) = huge_page().filter(|_| Kernel::new().supports_collapse()) else {
         println!(
             "not run: it_promotes_and_demotes_itself_on_request: this kernel has no MADV_COLLAPSE"
@@ -248,7 +257,7 @@ fn it_promotes_and_demotes_itself_on_request() {
 
 #[test]
 fn errors_come_back_as_the_kernel_gave_them() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     let kernel = workload.kernel();
     let process = kernel.pidfd_open(workload.pid()).unwrap();
@@ -279,7 +288,7 @@ fn errors_come_back_as_the_kernel_gave_them() {
 
 #[test]
 fn it_works_for_a_user_without_privilege() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     const NOBODY: u32 = 65534;
     if effective_uid() != 0 {
         println!(
@@ -314,7 +323,7 @@ fn it_works_for_a_user_without_privilege() {
 
 #[test]
 fn it_ends_when_its_parent_is_killed() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let mut holder = Command::new(this_program())
         .args(role("oltp::role_holder"))
         .env("HUGELEAF_TEST_HOLD", "1")
@@ -334,8 +343,12 @@ fn it_ends_when_its_parent_is_killed() {
 
 #[test]
 fn it_ends_when_its_parent_breaks_off() {
-    let _host = hugeleaf_testkit::host::shared();
-    for stop_in in [Stage::Populate, Stage::Fill, Stage::Warm] {
+    let _host = hugeleaf_testkit::host_lock::shared();
+    for stop_in in [
+        StartupStage::Populate,
+        StartupStage::Fill,
+        StartupStage::Warm,
+    ] {
         let error = start_watched(CACHE, 1, &mut |p| {
             if p.stage == stop_in {
                 ControlFlow::Break(())
@@ -351,7 +364,7 @@ fn it_ends_when_its_parent_breaks_off() {
 
 #[test]
 fn a_workload_that_was_killed_is_reported() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let workload = start(Bytes::from_mib(32), 1).unwrap();
     let pid = workload.pid().0;
     Command::new("kill")

@@ -15,12 +15,12 @@ use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use hugeleaf_sys::{Errno, SysError, errno_of, last_errno};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Opening {
+pub enum OpenMode {
     /// An existing one, for reading only.
     Read,
     /// An existing one, for reading and writing; a block device is opened exclusively.
     Write,
-    /// As [`Opening::Write`], while others have it open.
+    /// As [`OpenMode::Write`], while others have it open.
     WriteShared,
     /// A new one, for reading and writing; an existing one is never opened.
     New,
@@ -28,7 +28,7 @@ pub enum Opening {
 
 /// Requirements of direct I/O on a file (statx(2), STATX_DIOALIGN, Linux 6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DirectRules {
+pub enum DirectIoSupport {
     /// Addresses and file offsets must be multiples of these.
     Aligned { memory: u32, offset: u32 },
     /// The file system has no direct I/O and copies, even if open(2) accepts the flag.
@@ -42,20 +42,20 @@ pub enum DirectRules {
 /// # Errors
 /// EINVAL if the file system has no direct I/O; EEXIST if a new one already exists; EBUSY if a
 /// block device is in use; those of open(2).
-pub fn open_direct(path: &Path, how: Opening) -> Result<File, SysError> {
+pub fn open_direct(path: &Path, how: OpenMode) -> Result<File, SysError> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_DIRECT);
     match how {
-        Opening::Read => {}
-        Opening::Write => {
+        OpenMode::Read => {}
+        OpenMode::Write => {
             // A block device that is mounted, or claimed by another program, is refused.
             options.custom_flags(libc::O_DIRECT | libc::O_EXCL);
             options.write(true);
         }
-        Opening::WriteShared => {
+        OpenMode::WriteShared => {
             options.write(true);
         }
-        Opening::New => {
+        OpenMode::New => {
             options.write(true).create_new(true).mode(0o600);
         }
     }
@@ -68,19 +68,19 @@ pub fn open_direct(path: &Path, how: Opening) -> Result<File, SysError> {
 ///
 /// # Errors
 /// Those of statx(2).
-pub fn direct_rules(file: &File) -> Result<DirectRules, SysError> {
+pub fn direct_rules(file: &File) -> Result<DirectIoSupport, SysError> {
     let meta = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         .map_err(|errno| SysError::new("statx", "", errno))?;
     if !StatxFlags::from_bits_retain(meta.stx_mask).contains(StatxFlags::DIOALIGN) {
         return Ok(match is_in_memory(file)? {
-            true => DirectRules::None,
-            false => DirectRules::Unreported,
+            true => DirectIoSupport::None,
+            false => DirectIoSupport::Unreported,
         });
     }
     let (memory, offset) = (meta.stx_dio_mem_align, meta.stx_dio_offset_align);
     Ok(match offset {
-        0 => DirectRules::None,
-        _ => DirectRules::Aligned { memory, offset },
+        0 => DirectIoSupport::None,
+        _ => DirectIoSupport::Aligned { memory, offset },
     })
 }
 
@@ -164,15 +164,15 @@ mod tests {
         // The folder of the build is on a disk, not on a tmpfs.
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = dir.path().join("file");
-        let Ok(file) = open_direct(&path, Opening::New) else {
+        let Ok(file) = open_direct(&path, OpenMode::New) else {
             println!("not run: a_new_file_is_new_and_has_its_room: no direct I/O here");
             return;
         };
         allocate_file(&file, Bytes::from_kib(64)).unwrap();
         assert_eq!(length_of(&file).unwrap(), Bytes::from_kib(64));
-        let again = open_direct(&path, Opening::New).unwrap_err();
+        let again = open_direct(&path, OpenMode::New).unwrap_err();
         assert_eq!(again.errno, Errno::EXIST);
-        assert_ne!(direct_rules(&file).unwrap(), DirectRules::None);
+        assert_ne!(direct_rules(&file).unwrap(), DirectIoSupport::None);
     }
 
     #[test]
@@ -181,10 +181,10 @@ mod tests {
             println!("not run: memory_that_copies_says_so: no /dev/shm");
             return;
         };
-        match open_direct(&dir.path().join("file"), Opening::New) {
+        match open_direct(&dir.path().join("file"), OpenMode::New) {
             // Kernels before 6.6.
             Err(error) => assert_eq!(error.errno, Errno::INVAL),
-            Ok(file) => assert_eq!(direct_rules(&file).unwrap(), DirectRules::None),
+            Ok(file) => assert_eq!(direct_rules(&file).unwrap(), DirectIoSupport::None),
         }
     }
 

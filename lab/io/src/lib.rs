@@ -2,14 +2,14 @@
 //!
 //! This crate must not judge: it executes requests and returns the kernel's answers.
 //!
-//! Main types: [`Ring`], [`Opening`], [`DirectRules`], [`MemoryDevice`].
+//! Main types: [`Ring`], [`OpenMode`], [`DirectIoSupport`], [`MemoryDevice`].
 
 mod direct;
 mod loop_device;
 mod uring;
 
 pub use direct::{
-    DirectRules, Opening, allocate_file, direct_rules, length_of, lock_memory, open_direct,
+    DirectIoSupport, OpenMode, allocate_file, direct_rules, length_of, lock_memory, open_direct,
     unlock_memory,
 };
 pub use loop_device::MemoryDevice;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use crate::direct::{Opening, open_direct};
+use crate::direct::{OpenMode, open_direct};
 use hugeleaf_sys::{Errno, Memory, MemoryFile, SysError, errno_of, last_errno};
 
 // linux/loop.h
@@ -86,7 +86,7 @@ impl MemoryDevice {
                 ));
             }
             let path = PathBuf::from(format!("/dev/loop{number}"));
-            let file = open_direct(&path, Opening::WriteShared)?;
+            let file = open_direct(&path, OpenMode::WriteShared)?;
             match configure(&file, &memory, &path) {
                 Ok(()) => {
                     return Ok(MemoryDevice {
@@ -161,7 +161,7 @@ mod tests {
         let path = device.path().to_owned();
         drop(device);
         // Another test may have the device by now, but it no longer has this memory.
-        let again = open_direct(&path, Opening::Read).unwrap();
+        let again = open_direct(&path, OpenMode::Read).unwrap();
         assert_eq!(length_of(&again).unwrap(), Bytes::ZERO);
     }
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::experiments::mover::MoverSettings;
-use crate::kits::mover::{AreaLocation, AskedIoPages, IoMode, IoPages};
+use crate::experiments::data_mover::DataMoverSettings;
+use crate::kits::data_mover::{DeviceLocation, AskedIoPages, IoMode, IoPages};
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, parse_time};
 
@@ -168,7 +168,7 @@ impl Args {
         }
     }
 
-    pub fn settings(&self, setup: &Setup) -> Result<MoverSettings, Failure> {
+    pub fn settings(&self, setup: &Setup) -> Result<DataMoverSettings, Failure> {
         check(self)?;
         let host = &setup.host;
         whole_pages("mover", "block", self.block, host)?;
@@ -176,7 +176,7 @@ impl Args {
         let pages = pages(&self.pages, setup);
         let samples = self.rounds * pages.len() * self.mode.len();
         let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
-        Ok(MoverSettings {
+        Ok(DataMoverSettings {
             modes: once(self.mode.iter().copied()),
             pages,
             places: self.device.iter().map(|d| place(d)).collect(),
@@ -212,11 +212,11 @@ pub fn whole_pages(name: &str, what: &str, length: Bytes, host: &Host) -> Result
 /// Minimum length of a sample: a device answers in milliseconds.
 const SHORTEST: Duration = Duration::from_millis(20);
 
-pub fn place(path: &std::path::Path) -> AreaLocation {
+pub fn place(path: &std::path::Path) -> DeviceLocation {
     match path {
-        path if path.as_os_str() == "memory" => AreaLocation::Memory,
-        path if path.is_dir() => AreaLocation::Folder(path.to_owned()),
-        path => AreaLocation::Existing(path.to_owned()),
+        path if path.as_os_str() == "memory" => DeviceLocation::Memory,
+        path if path.is_dir() => DeviceLocation::Folder(path.to_owned()),
+        path => DeviceLocation::Existing(path.to_owned()),
     }
 }
 
@@ -241,11 +241,11 @@ mod tests {
 
     #[test]
     fn places() {
-        assert_eq!(place("memory".as_ref()), AreaLocation::Memory);
-        assert_eq!(place(".".as_ref()), AreaLocation::Folder(".".into()));
+        assert_eq!(place("memory".as_ref()), DeviceLocation::Memory);
+        assert_eq!(place(".".as_ref()), DeviceLocation::Folder(".".into()));
         assert_eq!(
             place("none".as_ref()),
-            AreaLocation::Existing("none".into())
+            DeviceLocation::Existing("none".into())
         );
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::experiments::oltp::{
-    COPIER, Database, Io, OltpSettings, Pages, SERVERS, ServerKind, copy_until_ended,
+    COPIER, Database, ReadPath, OltpSettings, OltpPages, SERVERS, ServerKind, copy_until_ended,
 };
 use crate::kits::tpcc::Durability;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -91,7 +91,7 @@ pub struct Args {
     /// cached: the cache holds all touched data; buffered or direct: it holds a fifth, and the rest
     /// is read through the page cache of the host, or bypasses it
     #[arg(long, value_name = "HOW", value_parser = parse_io)]
-    io: Option<Io>,
+    io: Option<ReadPath>,
     /// Copy a file of this size repeatedly during the load, for pressure on the page cache
     #[arg(long, value_name = "SIZE")]
     copy_beside: Option<Bytes>,
@@ -115,7 +115,7 @@ pub struct Args {
     /// For a server of --start: base, hugetlb:2M, hugetlb:1G, run, thp:2M (under hugeleaf run; only
     /// the shared memory of PostgreSQL), promoted (while it runs). Each run is a separate process
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub pages: Vec<Pages>,
+    pub pages: Vec<OltpPages>,
     /// Do not measure the cost of address translation on these pages
     #[arg(long, requires = "pages")]
     no_translation: bool,
@@ -124,7 +124,7 @@ pub struct Args {
     rounds: usize,
     /// One run of --pages; internal
     #[arg(long, hide = true, conflicts_with_all = ["start", "pages", "refill"])]
-    arm: Option<Pages>,
+    arm: Option<OltpPages>,
     /// Count the TLB misses of such a run; internal
     #[arg(long, hide = true, requires = "arm")]
     count: bool,
@@ -167,11 +167,11 @@ pub fn parse_durability(text: &str) -> Result<Durability, String> {
     found.ok_or_else(|| format!("'{text}' is not one of commit, soon, never"))
 }
 
-fn parse_io(text: &str) -> Result<Io, String> {
+fn parse_io(text: &str) -> Result<ReadPath, String> {
     match text {
-        "cached" => Ok(Io::Cached),
-        "buffered" => Ok(Io::Buffered),
-        "direct" => Ok(Io::Direct),
+        "cached" => Ok(ReadPath::Cached),
+        "buffered" => Ok(ReadPath::Buffered),
+        "direct" => Ok(ReadPath::Direct),
         _ => Err(format!("'{text}' is not one of cached, buffered, direct")),
     }
 }
@@ -250,7 +250,7 @@ mod tests {
         for text in ["-1", "x", "nan", "inf"] {
             assert!(parse_think(text).is_err(), "{text}");
         }
-        assert_eq!(parse_io("direct"), Ok(Io::Direct));
+        assert_eq!(parse_io("direct"), Ok(ReadPath::Direct));
         assert!(parse_io("fast").is_err());
         assert!(parse_shrink("101").is_err() && parse_durability("later").is_err());
     }

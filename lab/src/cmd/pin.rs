@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiments::pin::PinSettings;
-use crate::kits::mover::AskedIoPages;
+use crate::kits::data_mover::AskedIoPages;
 use crate::kits::pin::PinMethod;
 use hugeleaf_units::{Bytes, parse_time};
 

@@ -5,7 +5,7 @@
 //! The loads differ in the work of the two servers, phase by phase.
 
 mod arm;
-mod balancer;
+mod balance_process;
 mod load;
 mod measure;
 mod rows;

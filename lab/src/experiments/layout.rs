@@ -6,7 +6,7 @@ use hugeleaf_proof::rows::PageLayout;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 
-use crate::kits::mover::{IoMemory, IoPages};
+use crate::kits::data_mover::{IoMemory, IoPages};
 
 /// Reads the layout of a data space back, and compares it with the pages of its arm.
 pub(super) fn read_layout(

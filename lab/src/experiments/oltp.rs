@@ -15,17 +15,17 @@ mod postgres;
 mod private_server;
 mod rows;
 mod run;
-mod server;
+mod server_usage;
 mod settings;
-mod setup;
+mod derived_settings;
 mod translation_cost;
 mod watch;
 
 pub use copier::{COPIER, copy_until_ended};
 pub use measure::{SERVERS, measure};
-pub use pages::Pages;
-pub use settings::{Database, Io, OltpSettings, ServerKind};
+pub use pages::OltpPages;
+pub use settings::{Database, ReadPath, OltpSettings, ServerKind};
 
 pub(super) use private_server::promote_mariadb;
 pub(super) use run::FILLED_AT;
-pub(super) use server::cache_pages;
+pub(super) use server_usage::cache_pages;

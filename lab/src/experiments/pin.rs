@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use crate::kits::mover::{AreaLocation as DevicePlace, AreaOptions, Devices, IoPages, MoverError};
-use crate::kits::pin::{PinLoad, PinMethod, Pinned, pin};
+use crate::kits::data_mover::{DeviceLocation as DevicePlace, DeviceOptions, Devices, IoPages, DataMoverError};
+use crate::kits::pin::{PinLoad, PinMethod, PinResult, pin};
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
 use serde_json::json;
 
-use super::io_spaces::{Arm, Take};
+use super::io_arms::{Arm, IoArmRequest};
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmInfo, Chart, Parameter, Quantity, Results, Row, Sample};
@@ -47,7 +47,7 @@ pub fn measure(
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     let s = settings;
-    let take = Take {
+    let take = IoArmRequest {
         ways: &s.methods,
         pages: &s.pages,
         locks: |method| method == PinMethod::Mlock,
@@ -152,7 +152,7 @@ fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
     match (may_lock(), pins) {
         (Some(most), Some(method)) if asked > most => {
             let mode = method.name();
-            Err(MoverError::MemlockLimit { mode, asked, most }.into())
+            Err(DataMoverError::MemlockLimit { mode, asked, most }.into())
         }
         _ => Ok(()),
     }
@@ -163,7 +163,7 @@ fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, 
         return Ok(None);
     }
     run.taking("a file to read");
-    let wanted = AreaOptions {
+    let wanted = DeviceOptions {
         places: vec![s.place.clone()],
         sources: 1,
         targets: 0,
@@ -178,7 +178,7 @@ fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, 
     Ok(Some(devices))
 }
 
-fn quantities(pinned: &Pinned) -> [(Quantity, f64); 4] {
+fn quantities(pinned: &PinResult) -> [(Quantity, f64); 4] {
     let count = pinned.count.max(1) as f64;
     let processor = pinned.usage.processor().as_secs_f64();
     [

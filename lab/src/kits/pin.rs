@@ -3,7 +3,7 @@
 //!
 //! The kernel offers three methods: mlock(2) and munlock(2), registering a buffer with a ring and
 //! unregistering it, and a direct read, which holds the pages while it lasts. The memory is that of
-//! [`crate::kits::mover`]. The kit does not compare.
+//! [`crate::kits::data_mover`]. The kit does not compare.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use hugeleaf_io::{Direction, Ring, lock_memory, unlock_memory, with_ring};
 use hugeleaf_sys::{Usage, thread_usage};
 use hugeleaf_units::{Bytes, Range};
 
-use crate::kits::mover::{Area, IoEngine, IoMemory, Latency, MoverError, Plain};
+use crate::kits::data_mover::{DeviceRange, IoEngine, IoMemory, Latency, DataMoverError, SyncEngine};
 use hugeleaf_workload::latency_histogram::{record, times};
 
 use crate::kits::joined;
@@ -67,11 +67,11 @@ pub struct PinLoad<'a> {
     pub block: Bytes,
     pub time: Duration,
     /// Area that [`PinMethod::Direct`] reads.
-    pub source: Option<&'a Area>,
+    pub source: Option<&'a DeviceRange>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pinned {
+pub struct PinResult {
     /// Number of times that all threads pinned and released a block.
     pub count: u64,
     pub each: Latency,
@@ -86,12 +86,12 @@ struct PinTimes {
 /// Pins blocks of `memory` for a while.
 ///
 /// # Errors
-/// [`MoverError`]; nothing is pinned any more then.
+/// [`DataMoverError`]; nothing is pinned any more then.
 pub fn pin<'b>(
     memory: &'b mut IoMemory,
     load: &PinLoad<'b>,
     stop: &AtomicBool,
-) -> Result<Pinned, MoverError> {
+) -> Result<PinResult, DataMoverError> {
     let block = usize::try_from(load.block.get()).unwrap_or(usize::MAX);
     // Each thread gets every n-th slot, so that all threads use the whole space.
     let mut dealt: Vec<Vec<&'b mut [u8]>> = (0..load.threads).map(|_| Vec::new()).collect();
@@ -126,8 +126,8 @@ pub fn pin<'b>(
             usage = usage.and(seen.usage);
         }
         match stop.load(Ordering::Relaxed) {
-            true => Err(MoverError::Stopped),
-            false => Ok(Pinned {
+            true => Err(DataMoverError::Stopped),
+            false => Ok(PinResult {
                 count: all.len(),
                 each: Latency::from_histogram(&all),
                 usage,
@@ -162,7 +162,7 @@ fn worker<'b>(
     slots: Vec<&'b mut [u8]>,
     load: &PinLoad<'b>,
     gate: &StartBarrier<'_>,
-) -> Result<PinTimes, MoverError> {
+) -> Result<PinTimes, DataMoverError> {
     match load.method {
         PinMethod::Mlock => {
             gate.wait();
@@ -188,12 +188,12 @@ fn worker<'b>(
             let Some(source) = load.source else {
                 return repeat(Vec::new(), load, gate, Ok);
             };
-            let mut carrier = Plain::new(source, Direction::Read, false);
+            let mut carrier = SyncEngine::new(source, Direction::Read, false);
             repeat(slots, load, gate, |slot| {
                 carrier.start(source.take_next(), slot)?;
                 match carrier.next()? {
                     Some(done) => Ok(done.buffer),
-                    None => Err(MoverError::Stopped),
+                    None => Err(DataMoverError::Stopped),
                 }
             })
         }
@@ -208,8 +208,8 @@ fn repeat<'b>(
     slots: Vec<&'b mut [u8]>,
     load: &PinLoad<'_>,
     gate: &StartBarrier<'_>,
-    mut once: impl FnMut(&'b mut [u8]) -> Result<&'b mut [u8], MoverError>,
-) -> Result<PinTimes, MoverError> {
+    mut once: impl FnMut(&'b mut [u8]) -> Result<&'b mut [u8], DataMoverError>,
+) -> Result<PinTimes, DataMoverError> {
     let mut slots: std::collections::VecDeque<&'b mut [u8]> = slots.into();
     let mut seen = times();
     let before = thread_usage();
@@ -238,7 +238,7 @@ fn repeat<'b>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kits::mover::IoPages;
+    use crate::kits::data_mover::IoPages;
     use hugeleaf_host::{Root, read_memory_facts};
     use hugeleaf_sys::Kernel;
     use hugeleaf_workload::chase::PageArm;
@@ -279,6 +279,6 @@ mod tests {
         assert_eq!(locked.split_whitespace().nth(1), Some("0"), "{locked}");
         stop.store(true, Ordering::Relaxed);
         let stopped = pin(&mut memory, &load, &stop).unwrap_err();
-        assert!(matches!(stopped, MoverError::Stopped));
+        assert!(matches!(stopped, DataMoverError::Stopped));
     }
 }

@@ -32,25 +32,25 @@ mod store;
 mod tables;
 
 pub use check::{Condition, Violation, check};
-pub use counters::{CounterError, DatabaseCounters};
-pub use drive::{DriverResult, DriverSettings, Latency, Onlooker, Pace, drive};
+pub use counters::{CounterResetError, DatabaseCounters};
+pub use drive::{DriverResult, DriverSettings, TransactionStats, MeasurementObserver, Pace, drive};
 pub use error::TpccError;
 pub(crate) use error::joined;
 pub use hugeleaf_testkit::mariadb::MariadbServer;
 pub use hugeleaf_testkit::postgresql::PostgresServer;
 pub use hugeleaf_testkit::server::ServerSettings;
 pub use input::{
-    Customer, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel, Terminal,
+    CustomerSelector, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel, Terminal,
 };
 pub use load::{LoadEvent, data_bytes, load, warehouses_in};
 pub(crate) use mariadb::explain as explain_mariadb;
 pub(crate) use mariadb::options as mariadb_options;
 pub use mariadb::{MariadbSeen, MariadbStore, MariadbWatch};
-pub use population::{Field, Population};
-pub use postgres::{PostgresStore, Warm, Warmed};
-pub use random::{Constants, Random, last_name};
+pub use population::{FieldValue, Population};
+pub use postgres::{PostgresStore, WarmConnection, WarmMethod};
+pub use random::{NurandConstants, Random, last_name};
 pub use rules::{DISTRICTS, Scale, TransactionKind};
 pub use sqlite::{SqliteSettings, SqliteStore, install_cache};
 pub use store::free_bytes;
-pub use store::{Durability, LoadUnit, Loader, Origin, Session, Store, TransactionResult};
+pub use store::{Durability, LoadUnit, Loader, DatasetSpec, Session, Store, TransactionResult};
 pub use tables::{TABLES, Table, TableColumn};

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use hugeleaf_host::{Host, Root, read_memory_facts};
 use hugeleaf_io::MemoryDevice;
-use hugeleaf_lab::kits::mover::{
-    AreaLocation, AreaOptions, BlockProblem, Devices, IoMemory, IoMode, IoPages, MoverError,
-    MoverLoad, run, verify,
+use hugeleaf_lab::kits::data_mover::{
+    DeviceLocation, DeviceOptions, BlockProblem, Devices, IoMemory, IoMode, IoPages, DataMoverError,
+    DataMoverLoad, run, verify,
 };
 use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
 use hugeleaf_units::Bytes;
@@ -23,10 +23,10 @@ fn host() -> Host {
     read_memory_facts(&Root::live(), &Kernel::new()).unwrap()
 }
 
-fn is_wrong(error: &MoverError) -> bool {
+fn is_wrong(error: &DataMoverError) -> bool {
     matches!(
         error,
-        MoverError::Block {
+        DataMoverError::Block {
             problem: BlockProblem::Wrong(_),
             ..
         }
@@ -45,9 +45,9 @@ fn file(folder: &Path) -> PathBuf {
     path
 }
 
-fn wanted(path: &Path, sources: usize, targets: usize) -> AreaOptions {
-    AreaOptions {
-        places: vec![AreaLocation::Existing(path.to_owned())],
+fn wanted(path: &Path, sources: usize, targets: usize) -> DeviceOptions {
+    DeviceOptions {
+        places: vec![DeviceLocation::Existing(path.to_owned())],
         sources,
         targets,
         each: EACH,
@@ -58,10 +58,10 @@ fn wanted(path: &Path, sources: usize, targets: usize) -> AreaOptions {
 }
 
 /// Makes devices; returns `None`, with a note, without direct I/O.
-fn devices(test: &str, wanted: &AreaOptions) -> Option<Devices> {
+fn devices(test: &str, wanted: &DeviceOptions) -> Option<Devices> {
     match Devices::make(wanted, &host(), &AtomicBool::new(false)) {
         Ok(devices) => Some(devices),
-        Err(MoverError::NotDirect(path)) => {
+        Err(DataMoverError::NotDirect(path)) => {
             println!("not run: {test}: no direct I/O at {path}");
             None
         }
@@ -75,8 +75,8 @@ fn memory() -> IoMemory {
     IoMemory::take(pages, Bytes(BLOCK.get() * 16), &host, 1).unwrap()
 }
 
-fn load(devices: &Devices, mode: IoMode) -> MoverLoad<'_> {
-    MoverLoad {
+fn load(devices: &Devices, mode: IoMode) -> DataMoverLoad<'_> {
+    DataMoverLoad {
         mode,
         depth: 2,
         block: BLOCK,
@@ -89,7 +89,7 @@ fn load(devices: &Devices, mode: IoMode) -> MoverLoad<'_> {
     }
 }
 
-fn go(devices: &Devices, memory: &mut IoMemory, mode: IoMode) -> Result<Bytes, MoverError> {
+fn go(devices: &Devices, memory: &mut IoMemory, mode: IoMode) -> Result<Bytes, DataMoverError> {
     let stop = AtomicBool::new(false);
     let mut edges = 0;
     let moved = run(memory, &load(devices, mode), &stop, &mut |_| edges += 1)?;
@@ -108,7 +108,7 @@ fn all_modes_move_what_they_should() {
     for mode in IoMode::ALL {
         match go(&devices, &mut memory, mode) {
             Ok(moved) => assert!(moved > Bytes::ZERO, "{mode}"),
-            Err(MoverError::Sys(error)) if error.call == "io_uring_setup" => {
+            Err(DataMoverError::Sys(error)) if error.call == "io_uring_setup" => {
                 println!(
                     "not run: the part of all_modes_move_what_they_should with {mode}: {error}"
                 );
@@ -189,7 +189,7 @@ fn a_device_that_gets_shorter_is_told() {
     open.set_len(length).unwrap();
     for mode in [IoMode::Direct, IoMode::Uring] {
         let error = go(&devices, &mut memory(), mode).unwrap_err();
-        if let MoverError::Sys(error) = &error {
+        if let DataMoverError::Sys(error) = &error {
             println!("not run: the part of {test} with {mode}: {error}");
             continue;
         }
@@ -197,7 +197,7 @@ fn a_device_that_gets_shorter_is_told() {
         assert!(
             matches!(
                 error,
-                MoverError::Block {
+                DataMoverError::Block {
                     problem: BlockProblem::Short(..),
                     ..
                 }
@@ -235,7 +235,7 @@ fn an_error_of_the_device_is_told() {
     let text = error.to_string();
     let is_io = matches!(
         error,
-        MoverError::Block {
+        DataMoverError::Block {
             problem: BlockProblem::Io(Errno::IO),
             ..
         }
@@ -253,18 +253,18 @@ fn what_is_there_is_left_alone() {
     wanted.overwrite = false;
     let stop = AtomicBool::new(false);
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
-    assert!(matches!(error, MoverError::There { .. }), "{error}");
+    assert!(matches!(error, DataMoverError::There { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     wanted.overwrite = true;
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
-    assert!(matches!(error, MoverError::TooSmall { .. }), "{error}");
-    wanted.places = vec![AreaLocation::Existing(folder.path().join("none"))];
+    assert!(matches!(error, DataMoverError::TooSmall { .. }), "{error}");
+    wanted.places = vec![DeviceLocation::Existing(folder.path().join("none"))];
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
     assert!(error.to_string().contains("none: No such file"), "{error}");
     stop.store(true, Ordering::Relaxed);
-    wanted.places = vec![AreaLocation::Folder(folder.path().to_owned())];
+    wanted.places = vec![DeviceLocation::Folder(folder.path().to_owned())];
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
-    assert!(matches!(error, MoverError::Stopped), "{error}");
+    assert!(matches!(error, DataMoverError::Stopped), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_lab::kits::tpcc::{
-    Condition, Constants, Customer, DriverResult, DriverSettings, Durability, Input, LoadEvent,
-    MariadbServer, MariadbStore, NewOrder, OrderLine, Origin, Pace, Payment, Population,
+    Condition, NurandConstants, CustomerSelector, DriverResult, DriverSettings, Durability, Input, LoadEvent,
+    MariadbServer, MariadbStore, NewOrder, OrderLine, DatasetSpec, Pace, Payment, Population,
     PostgresServer, PostgresStore, Random, Scale, ServerSettings, SqliteSettings, SqliteStore,
     Store, TABLES, Table, Terminal, TpccError, TransactionKind, TransactionResult, Violation,
     check, drive, load,
@@ -21,8 +21,8 @@ use tempfile::TempDir;
 /// A hundredth of the standard's rows: 1000 items, 30 customers a district.
 const SMALL: i32 = 100;
 
-fn origin(warehouses: i32, shards: i32, shrink: i32) -> Origin {
-    Origin {
+fn origin(warehouses: i32, shards: i32, shrink: i32) -> DatasetSpec {
+    DatasetSpec {
         warehouses,
         shards,
         scale: Scale::shrunk(shrink),
@@ -77,16 +77,16 @@ fn never() -> AtomicBool {
     AtomicBool::new(false)
 }
 
-fn fill(store: &dyn Store, origin: &Origin) -> Origin {
+fn fill(store: &dyn Store, origin: &DatasetSpec) -> DatasetSpec {
     load(store, origin, true, &mut |_| {}, &never()).unwrap()
 }
 
-fn violations(store: &dyn Store, origin: &Origin) -> Vec<Violation> {
+fn violations(store: &dyn Store, origin: &DatasetSpec) -> Vec<Violation> {
     check(store, origin, &mut |_, _| {}, &never()).unwrap()
 }
 
 #[track_caller]
-fn assert_consistent(store: &dyn Store, origin: &Origin) {
+fn assert_consistent(store: &dyn Store, origin: &DatasetSpec) {
     let found = violations(store, origin);
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert!(found.is_empty(), "{texts:#?}");
@@ -261,7 +261,7 @@ const BREAKS: [(u8, &str); 12] = [
 ];
 
 #[track_caller]
-fn assert_only(store: &dyn Store, origin: &Origin, number: u8, sql: &str) {
+fn assert_only(store: &dyn Store, origin: &DatasetSpec, number: u8, sql: &str) {
     store.loader(0).unwrap().execute(sql).unwrap();
     let found = violations(store, origin);
     let numbers: Vec<u8> = found.iter().map(|v| v.condition.number()).collect();
@@ -323,8 +323,8 @@ fn each_condition_finds_what_violates_it_and_nothing_else_on_mariadb() {
 }
 
 /// Returns the same inputs, one after the other.
-fn inputs(origin: &Origin, count: usize) -> Vec<Input> {
-    let constants = Constants::for_run(Constants::for_load(origin.seed), 7);
+fn inputs(origin: &DatasetSpec, count: usize) -> Vec<Input> {
+    let constants = NurandConstants::for_run(NurandConstants::for_load(origin.seed), 7);
     let homes = (1..=origin.warehouses).collect();
     let reach = (1, origin.warehouses);
     let random = Random::new(7, &[0]);
@@ -398,7 +398,7 @@ fn answers_as_sqlite_does(two: &dyn Store) {
 }
 
 /// Returns a New-Order whose last item does not exist, after two lines that were already entered.
-fn order_for_nothing(origin: &Origin) -> NewOrder {
+fn order_for_nothing(origin: &DatasetSpec) -> NewOrder {
     let line = |item| OrderLine {
         item,
         supply: 1,
@@ -472,7 +472,7 @@ fn of_several_customers_of_a_name_the_one_in_the_middle_pays() {
         district: 2,
         customer_warehouse: 1,
         customer_district: 1,
-        customer: Customer::Name(0),
+        customer: CustomerSelector::Name(0),
         amount: 1234,
         at: 9,
     };
@@ -498,7 +498,7 @@ fn run(connections: usize) -> DriverSettings {
 
 /// Measures as `run` says, and doubles the time while it is too short. On a busy machine, or one whose disk
 /// stalls, a second can pass without a commit.
-fn driven(store: &dyn Store, origin: &Origin, mut run: DriverSettings) -> DriverResult {
+fn driven(store: &dyn Store, origin: &DatasetSpec, mut run: DriverSettings) -> DriverResult {
     loop {
         let outcome = drive(store, origin, run, &mut (), &mut |_, _| {}, &never());
         let too_short = match &outcome {
@@ -672,7 +672,7 @@ fn a_statement_that_is_under_way_ends_when_it_is_to_stop() {
 }
 
 /// Fills until `parts` parts exist, and then requests a stop.
-fn fill_partly(store: &dyn Store, origin: &Origin, parts: usize) {
+fn fill_partly(store: &dyn Store, origin: &DatasetSpec, parts: usize) {
     let stop = never();
     let mut watch = |event: LoadEvent| {
         if let LoadEvent::At { done, .. } = event {
@@ -708,7 +708,7 @@ fn what_was_filled_halfway_is_told_and_gone_on_with(store: &dyn Store, whole: &d
     }
     // A full database is accepted, and other data is refused.
     load(store, &origin, false, &mut |_| {}, &never()).unwrap();
-    let other = Origin {
+    let other = DatasetSpec {
         warehouses: 7,
         ..origin
     };

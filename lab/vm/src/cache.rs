@@ -78,8 +78,8 @@ impl Cache {
         let _lock = self.lock(&format!("{kind}/{key}"))?;
         match check(&folder) {
             Ok(()) => return Ok(folder),
-            Err(Damage::Absent) => {}
-            Err(Damage::Differs(what)) => {
+            Err(CacheMiss::Absent) => {}
+            Err(CacheMiss::Differs(what)) => {
                 eprintln!("{}: {what}; rebuilt", folder.display());
             }
         }
@@ -97,16 +97,16 @@ impl Cache {
     }
 }
 
-enum Damage {
+enum CacheMiss {
     Absent,
     Differs(String),
 }
 
-fn check(folder: &Path) -> Result<(), Damage> {
+fn check(folder: &Path) -> Result<(), CacheMiss> {
     if !folder.exists() {
-        return Err(Damage::Absent);
+        return Err(CacheMiss::Absent);
     }
-    let differs = |what: &str| Damage::Differs(what.to_owned());
+    let differs = |what: &str| CacheMiss::Differs(what.to_owned());
     let text = fs::read_to_string(folder.join(SUMS)).map_err(|_| differs("has no checksums"))?;
     for line in text.lines() {
         let (sum, name) = line

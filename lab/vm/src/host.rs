@@ -23,7 +23,7 @@ pub struct HostFile {
 pub struct HostDescription {
     pub title: String,
     pub architecture: Architecture,
-    pub kernel: Kernel,
+    pub kernel: KernelPackage,
     /// Name of the userland in `lab/vm/userlands.toml`.
     pub userland: String,
     pub memory: MemorySize,
@@ -80,7 +80,7 @@ fn ten_minutes() -> u64 {
 /// A kernel, as a package of a Debian suite.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kernel {
+pub struct KernelPackage {
     /// The suite, such as `trixie` or `trixie-backports`.
     pub suite: String,
     /// The package that depends on the newest kernel of that suite.

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use crate::architecture::Architecture;
 use crate::cache::{Cache, hex};
 use crate::debian::{Suite, named};
-use crate::host::Kernel;
+use crate::host::KernelPackage;
 use crate::process::{need, output, program};
 
 /// Modules that guests may load; a module that is built into a kernel has no file.
@@ -35,7 +35,7 @@ const MODULES: [&str; 12] = [
 const INIT: &str = include_str!("../guest/init");
 
 #[derive(Debug, Clone)]
-pub struct Bootable {
+pub struct BootFiles {
     /// Name of its release, such as `7.3.4+deb13-cloud-amd64`.
     pub release: String,
     pub image: PathBuf,
@@ -48,9 +48,9 @@ pub struct Bootable {
 /// [`Missing`](crate::missing::Missing) if a package or a program is unavailable.
 pub fn bootable(
     cache: &Cache,
-    kernel: &Kernel,
+    kernel: &KernelPackage,
     architecture: Architecture,
-) -> anyhow::Result<Bootable> {
+) -> anyhow::Result<BootFiles> {
     let suite = Suite::open(cache, &kernel.suite, architecture.debian())?;
     let closure = suite.closure(&kernel.package)?;
     // From 7.2 on Debian ships the image and the modules in separate packages.
@@ -68,7 +68,7 @@ pub fn bootable(
         make(unpacked.path(), folder)
     })?;
     let release = fs::read_to_string(folder.join("release"))?;
-    Ok(Bootable {
+    Ok(BootFiles {
         release,
         image: folder.join("image"),
         ram_disk: folder.join("ram-disk"),

@@ -14,8 +14,8 @@
 pub mod architecture;
 pub mod cache;
 pub mod debian;
-pub mod guest;
-pub mod harness;
+pub mod guest_payload;
+pub mod harness_output;
 pub mod host;
 pub mod image;
 pub mod kernel;
@@ -24,4 +24,4 @@ pub mod process;
 pub mod programs;
 pub mod qemu;
 pub mod results;
-pub mod suite;
+pub mod guest_runner;

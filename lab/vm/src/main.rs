@@ -13,13 +13,13 @@ use clap::{Parser, Subcommand};
 use hugeleaf_units::Bytes;
 use hugeleaf_vm::architecture::Architecture;
 use hugeleaf_vm::cache::Cache;
-use hugeleaf_vm::harness::Recount;
+use hugeleaf_vm::harness_output::SummaryRewriter;
 use hugeleaf_vm::host::{HostFile, MemorySize};
 use hugeleaf_vm::missing::Missing;
 use hugeleaf_vm::programs::{self, Programs};
 use hugeleaf_vm::qemu::GuestExit;
 use hugeleaf_vm::results::{HostResult, TestOutcome, page, sums};
-use hugeleaf_vm::suite::{Environment, UserCommand, programs_of};
+use hugeleaf_vm::guest_runner::{GuestRunner, UserCommand, programs_of};
 
 /// Run commands, a shell or tests on real kernels in virtual machines.
 ///
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
 
 fn run(command: VmCommand) -> anyhow::Result<ExitCode> {
     if let VmCommand::Count = command {
-        Recount::copy(std::io::stdin().lock(), std::io::stdout().lock())?;
+        SummaryRewriter::copy(std::io::stdin().lock(), std::io::stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -121,7 +121,7 @@ fn run(command: VmCommand) -> anyhow::Result<ExitCode> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let workshop = Environment {
+    let workshop = GuestRunner {
         repository,
         cache: Cache::open()?,
         stop,
@@ -159,7 +159,7 @@ fn run(command: VmCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn one_command(workshop: &Environment, run: RunArgs) -> anyhow::Result<ExitCode> {
+fn one_command(workshop: &GuestRunner, run: RunArgs) -> anyhow::Result<ExitCode> {
     let host = with(find_host(workshop, &run.host)?, run.userland, run.memory);
     let programs = compile(workshop, &[], host.description.architecture)?;
     let errand = UserCommand {
@@ -189,7 +189,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn list(workshop: &Environment) -> anyhow::Result<ExitCode> {
+fn list(workshop: &GuestRunner) -> anyhow::Result<ExitCode> {
     let hosts = workshop.hosts()?;
     let width = hosts.iter().map(|h| h.name.len()).max().unwrap_or(0);
     for host in hosts {
@@ -202,7 +202,7 @@ fn list(workshop: &Environment) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn find_host(workshop: &Environment, name: &str) -> anyhow::Result<HostFile> {
+fn find_host(workshop: &GuestRunner, name: &str) -> anyhow::Result<HostFile> {
     let hosts = workshop.hosts()?;
     let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     match hosts.iter().find(|h| h.name == name) {
@@ -211,7 +211,7 @@ fn find_host(workshop: &Environment, name: &str) -> anyhow::Result<HostFile> {
     }
 }
 
-fn chosen(workshop: &Environment, names: &[String]) -> anyhow::Result<Vec<HostFile>> {
+fn chosen(workshop: &GuestRunner, names: &[String]) -> anyhow::Result<Vec<HostFile>> {
     if names.is_empty() {
         return workshop.hosts();
     }
@@ -220,7 +220,7 @@ fn chosen(workshop: &Environment, names: &[String]) -> anyhow::Result<Vec<HostFi
 
 /// Compiles the programs that hosts of an architecture run.
 fn compile(
-    workshop: &Environment,
+    workshop: &GuestRunner,
     hosts: &[HostFile],
     architecture: Architecture,
 ) -> anyhow::Result<Programs> {
@@ -236,7 +236,7 @@ type Compiled = BTreeMap<Architecture, OnceLock<anyhow::Result<Programs>>>;
 /// Runs the tests of hosts, several at a time. Hosts of this machine's own architecture are first, while cargo
 /// compiles for the others.
 fn test(
-    workshop: &Environment,
+    workshop: &GuestRunner,
     mut hosts: Vec<HostFile>,
     jobs: usize,
     record: bool,
@@ -276,7 +276,7 @@ fn test(
 /// Runs the tests of a host, then prints its whole result at once. Returns true if it is good. Missing preconditions
 /// are printed by name, and are not a failure.
 fn test_one(
-    workshop: &Environment,
+    workshop: &GuestRunner,
     host: &HostFile,
     programs: &anyhow::Result<Programs>,
     record: bool,
@@ -301,7 +301,7 @@ fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
 
 /// Prints the result of a run; returns true if it is good.
 fn print_result(
-    workshop: &Environment,
+    workshop: &GuestRunner,
     result: &HostResult,
     ended: &GuestExit,
     record: bool,
@@ -312,7 +312,7 @@ fn print_result(
         "== {}: {}\n{}",
         result.host,
         result.title,
-        Recount::text(&ended.output)
+        SummaryRewriter::text(&ended.output)
     )?;
     writeln!(
         out,
@@ -342,7 +342,7 @@ fn print_result(
     Ok(status == 0 && !failed && !result.tests.is_empty())
 }
 
-fn table(workshop: &Environment) -> anyhow::Result<ExitCode> {
+fn table(workshop: &GuestRunner) -> anyhow::Result<ExitCode> {
     let text = page(&hugeleaf_vm::results::recorded(&workshop.repository)?);
     std::fs::write(workshop.repository.join("docs/reference/hosts.md"), text)?;
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use crate::architecture::Architecture;
-use crate::guest::Guest;
+use crate::guest_payload::GuestPayload;
 use crate::missing::missing;
 use crate::process::{find, need, output, program};
 
@@ -219,7 +219,7 @@ impl Programs {
     ///
     /// # Errors
     /// If there is no room.
-    pub fn add_to(&self, guest: &Guest, repository: &Path) -> anyhow::Result<()> {
+    pub fn add_to(&self, guest: &GuestPayload, repository: &Path) -> anyhow::Result<()> {
         let copy = guest.add_of_repository(&self.hugeleaf)?;
         self.strip(&copy);
         guest.add(&copy, "bin")?;
@@ -233,7 +233,7 @@ impl Programs {
     ///
     /// # Errors
     /// If it was not compiled, or there is no room.
-    pub fn add_test(&self, guest: &Guest, test: &TestProgram) -> anyhow::Result<PathBuf> {
+    pub fn add_test(&self, guest: &GuestPayload, test: &TestProgram) -> anyhow::Result<PathBuf> {
         let file = self.tests.get(test).context("not compiled")?;
         let copy = guest.add_of_repository(file)?;
         self.strip(&copy);

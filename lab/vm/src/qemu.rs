@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 
 use crate::architecture::Architecture;
 use crate::host::{HostDescription, Swap};
-use crate::kernel::Bootable;
+use crate::kernel::BootFiles;
 use crate::process::{last_lines, need, output, program};
 
 /// Size of the disk for the files that a guest returns, in bytes.
@@ -72,7 +72,7 @@ impl GuestExit {
 #[derive(Debug)]
 pub struct Machine<'a> {
     pub host: &'a HostDescription,
-    pub kernel: &'a Bootable,
+    pub kernel: &'a BootFiles,
     /// Disk of its userland; it is not written to.
     pub root: &'a Path,
     /// Disk with the files of the run.

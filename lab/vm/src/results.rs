@@ -8,11 +8,11 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::harness::Harness;
-pub use crate::harness::TestOutcome;
+use crate::harness_output::HarnessParser;
+pub use crate::harness_output::TestOutcome;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Test {
+pub struct TestResult {
     /// The program, such as `vm/every_host`.
     pub program: String,
     pub name: String,
@@ -32,27 +32,27 @@ pub struct HostResult {
     pub seconds_to_boot: f64,
     /// Seconds in total, without the making of disks.
     pub seconds: f64,
-    pub tests: Vec<Test>,
+    pub tests: Vec<TestResult>,
 }
 
 /// Prefix of the line that announces a program in the output of a guest.
 pub const ANNOUNCED: &str = "hugeleaf-vm: program ";
 
 /// Parses the output of test programs (rustc's test harness, `--test-threads=1 --show-output`).
-pub fn parse(output: &str) -> Vec<Test> {
-    let mut tests: Vec<Test> = Vec::new();
-    let (mut program, mut harness) = (String::new(), Harness::default());
+pub fn parse(output: &str) -> Vec<TestResult> {
+    let mut tests: Vec<TestResult> = Vec::new();
+    let (mut program, mut harness) = (String::new(), HarnessParser::default());
     for line in output.lines() {
         let line = line.trim_end();
         if let Some(name) = line.strip_prefix(ANNOUNCED) {
             program = name.to_owned();
-            harness = Harness::default();
+            harness = HarnessParser::default();
         } else if let Some((name, outcome)) = harness.line(line) {
             let known = tests.iter_mut().rev();
             let mut of_this = known.take_while(|t| t.program == program);
             match of_this.find(|t| t.name == name) {
                 Some(test) => test.outcome = outcome,
-                None => tests.push(Test {
+                None => tests.push(TestResult {
                     program: program.clone(),
                     name,
                     outcome,
@@ -80,7 +80,7 @@ pub fn recorded(repository: &Path) -> anyhow::Result<Vec<HostResult>> {
 }
 
 /// Formats the totals of all tests: `N passed; M failed; K not run`.
-pub fn sums(tests: &[Test]) -> String {
+pub fn sums(tests: &[TestResult]) -> String {
     let (held, failed, not) = counts(tests);
     format!("{held} passed; {failed} failed; {not} not run")
 }
@@ -123,7 +123,7 @@ tests again. QEMU emulates the processor here, so the times describe the test ru
 Debian has no arm64 kernel with 64K base pages, so that size is not tested.
 ";
 
-fn counts(tests: &[Test]) -> (usize, usize, usize) {
+fn counts(tests: &[TestResult]) -> (usize, usize, usize) {
     tests
         .iter()
         .fold((0, 0, 0), |(a, b, c), t| match t.outcome {

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use super::PORT;
-use crate::percent::{decoded, decoded_bytes};
+use crate::percent_encoding::{decoded, decoded_bytes};
 use crate::{Endpoint, QueryError};
 
 /// A host's name or address, or the directory of its Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Host {
+pub enum PostgresHost {
     Tcp(String),
     Unix(String),
 }
@@ -17,7 +17,7 @@ pub enum Host {
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct PostgresAddress {
     /// Hosts, in the order of connection attempts.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<PostgresHost>,
     /// Addresses of the hosts, used instead of name lookups.
     pub addresses: Vec<IpAddr>,
     /// One port for all hosts, or one per host.
@@ -137,8 +137,8 @@ impl PostgresAddress {
 
     fn host(&mut self, host: &str) {
         self.hosts.push(match host.starts_with('/') {
-            true => Host::Unix(host.to_owned()),
-            false => Host::Tcp(host.to_owned()),
+            true => PostgresHost::Unix(host.to_owned()),
+            false => PostgresHost::Tcp(host.to_owned()),
         });
     }
 
@@ -214,12 +214,12 @@ impl PostgresAddress {
                     host: address.to_string(),
                     port,
                 },
-                (None, Some(Host::Unix(folder))) => {
+                (None, Some(PostgresHost::Unix(folder))) => {
                     Endpoint::Unix(format!("{folder}/.s.PGSQL.{port}"))
                 }
                 (None, host) => Endpoint::Tcp {
                     host: match host {
-                        Some(Host::Tcp(name)) => name.clone(),
+                        Some(PostgresHost::Tcp(name)) => name.clone(),
                         _ => String::new(),
                     },
                     port,
@@ -254,7 +254,10 @@ mod tests {
     fn words() {
         let address =
             parsed(r"host=/run/pg,db port = 1,2 user='a b' password=x\'\ y dbname='it\'s'");
-        let hosts = vec![Host::Unix("/run/pg".into()), Host::Tcp("db".into())];
+        let hosts = vec![
+            PostgresHost::Unix("/run/pg".into()),
+            PostgresHost::Tcp("db".into()),
+        ];
         assert_eq!(
             (address.hosts.clone(), address.ports.clone()),
             (hosts, vec![1, 2])
@@ -302,7 +305,7 @@ mod tests {
         assert_eq!(address.application.as_deref(), Some("a b"));
         assert!(address.needs_tls);
         let socket = parsed("postgresql:///db?host=%2Frun%2Fpg&target_session_attrs=read-only");
-        assert_eq!(socket.hosts, [Host::Unix("/run/pg".into())]);
+        assert_eq!(socket.hosts, [PostgresHost::Unix("/run/pg".into())]);
         assert_eq!((socket.user.clone(), socket.writes), (None, Some(false)));
         for bad in [
             "postgres://[::1",

@@ -32,8 +32,8 @@ fn ratio(hits: &[u64], items: u64, touches: usize) -> f64 {
     hits[..items].iter().sum::<u64>() as f64 / touches as f64
 }
 
-fn ghost_of(trace: &[u64]) -> Ghost {
-    let mut ghost = Ghost::new(CAPACITY, STEP, SAMPLES).half_life(Duration::from_secs(1 << 40));
+fn ghost_of(trace: &[u64]) -> GhostList {
+    let mut ghost = GhostList::new(CAPACITY, STEP, SAMPLES).half_life(Duration::from_secs(1 << 40));
     trace.iter().for_each(|key| {
         ghost.touch(*key);
     });
@@ -103,7 +103,7 @@ fn outside(value: f64, (least, most): (f64, f64)) -> f64 {
     (value - most).max(least - value).max(0.0)
 }
 
-/// Checks the error stated by [`Ghost`], over several samples of the same keys. A granule more or less must match the exact
+/// Checks the error stated by [`GhostList`], over several samples of the same keys. A granule more or less must match the exact
 /// hits within a quarter and two standard errors.
 #[test]
 fn hit_ratios_and_benefits_are_those_of_exact_lists() {
@@ -142,7 +142,7 @@ fn redrawn(trace: &[u64], draw: u64) -> Vec<u64> {
 
 #[test]
 fn keys_that_never_repeat_earn_nothing() {
-    let mut ghost = Ghost::new(1000, 100, 256);
+    let mut ghost = GhostList::new(1000, 100, 256);
     for key in 0..1_000_000 {
         ghost.touch(key);
     }
@@ -155,7 +155,7 @@ fn keys_that_never_repeat_earn_nothing() {
 /// A loop of 1,500 misses in a cache of 1,000 and hits in one of 1,600. It is forgotten when it ends.
 #[test]
 fn sizes_move_the_place_and_time_forgets() {
-    let mut ghost = Ghost::new(1000, 100, 1 << 20);
+    let mut ghost = GhostList::new(1000, 100, 1 << 20);
     assert_eq!(
         ghost.benefit(100, 1.0),
         Benefit::default(),
@@ -168,7 +168,7 @@ fn sizes_move_the_place_and_time_forgets() {
         ghost.pass(SECOND / 10);
         assert_eq!(turn > 0, ghost.hit_ratio(1600).unwrap() > 0.4);
     }
-    let at = |ghost: &Ghost| {
+    let at = |ghost: &GhostList| {
         ghost
             .curve(6)
             .iter()
@@ -194,7 +194,7 @@ fn sizes_move_the_place_and_time_forgets() {
 /// A cache without requests loses almost nothing. That is known after a time in which requests would have come.
 #[test]
 fn few_touches_after_a_long_time_are_known_to_be_few() {
-    let mut ghost = Ghost::new(1000, 100, 4000);
+    let mut ghost = GhostList::new(1000, 100, 4000);
     ghost.pass(SECOND);
     assert_eq!(ghost.benefit(100, 0.001), Benefit::default());
     for _ in 0..20 {
@@ -206,7 +206,7 @@ fn few_touches_after_a_long_time_are_known_to_be_few() {
 
 #[test]
 fn its_memory_is_bounded_whatever_comes() {
-    let mut ghost = Ghost::new(1 << 40, 1, 512);
+    let mut ghost = GhostList::new(1 << 40, 1, 512);
     for key in 0..200_000u64 {
         ghost.touch(key.wrapping_mul(key));
     }
@@ -214,7 +214,7 @@ fn its_memory_is_bounded_whatever_comes() {
     assert!(ghost.stack.keys.len() <= 2 * 513);
     assert!(ghost.bytes().get() < 600_000);
     // 1,024 steps of 512 items; half a percent of a gigabyte is 5 MB.
-    assert!(Ghost::new(1 << 18, 512, 4000).bytes().get() < 500_000);
+    assert!(GhostList::new(1 << 18, 512, 4000).bytes().get() < 500_000);
 }
 
 proptest! {
@@ -224,7 +224,7 @@ proptest! {
         keys in proptest::collection::vec(0u64..200, 0..300),
         then in any::<u64>(),
     ) {
-        let mut ghost = Ghost::new(capacity, step, samples);
+        let mut ghost = GhostList::new(capacity, step, samples);
         for (index, key) in keys.iter().enumerate() {
             ghost.touch(*key);
             if index == 150 {
@@ -240,7 +240,7 @@ proptest! {
     /// With all keys sampled it is exact, for any order of touches.
     #[test]
     fn of_all_keys_it_is_exact(keys in proptest::collection::vec(0u64..60, 1..400)) {
-        let mut ghost = Ghost::new(100, 1, 1 << 20);
+        let mut ghost = GhostList::new(100, 1, 1 << 20);
         keys.iter().for_each(|key| {
             ghost.touch(*key);
         });

@@ -10,7 +10,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hugeleaf_balance::{Counters, Ghost, Granule, Mode, OperationKind, Settings, view};
+use hugeleaf_balance::{
+    GhostList, Granule, MissRateModel, OperationKind, ResizeMode, Settings, view,
+};
 use hugeleaf_units::Bytes;
 use world::{Known, Manner, Part, World};
 
@@ -174,7 +176,7 @@ fn a_flood_of_what_never_repeats_stays_at_its_least() {
     );
     // With counters alone it is tried, but less and less often.
     let granule = world.parts[1].granule;
-    world.parts[1].known = Known::Counters(Box::new(Counters::new(granule, world::MISS)));
+    world.parts[1].known = Known::Counters(Box::new(MissRateModel::new(granule, world::MISS)));
     let by_hour: Vec<usize> = (0..8).map(|_| world.run(3600)).collect();
     println!("flood, by counters: orders by hour {by_hour:?}");
     assert_eq!(
@@ -297,7 +299,7 @@ fn a_target_can_fall_and_rise() {
             .state
             .history()
             .operations()
-            .any(|o| o.mode == Mode::Immediate)
+            .any(|o| o.mode == ResizeMode::Immediate)
     );
     let settled = world.settles(GOOD);
     assert!(settled <= 20, "{settled}");
@@ -332,7 +334,10 @@ fn a_size_set_by_hand_wins() {
     assert!(said.contains("to 800M; unchanged for"), "{said}");
     let components = world.components();
     let view = view(&world.state, &components);
-    let manual = view.operations.iter().filter(|o| o.mode == Mode::Manual);
+    let manual = view
+        .operations
+        .iter()
+        .filter(|o| o.mode == ResizeMode::Manual);
     assert_eq!(manual.count(), 1);
     world.run(600);
     assert!(
@@ -348,7 +353,7 @@ fn server(name: &'static str, load: impl Fn(f64) -> f64 + 'static) -> Part {
     (part.least, part.manner) = (4, Manner::Slow(2));
     (part.size, part.held) = (part.granule.bytes() * 32, part.granule.bytes() * 32);
     part.brings = part.granule.count(Bytes::from_kib(16));
-    let counters = Counters::new(part.granule, world::MISS);
+    let counters = MissRateModel::new(part.granule, world::MISS);
     part.known = Known::Counters(Box::new(counters));
     part
 }
@@ -385,7 +390,7 @@ fn servers_are_balanced_by_their_counters() {
 fn ghost_lists_steer_it() {
     let granule = Granule::new(Bytes::from_mib(2)).unwrap();
     let mut random = fastrand::Rng::with_seed(3);
-    let mut ghosts = [200u64, 200].map(|granules| Ghost::new(granules * 100, 100, 2048));
+    let mut ghosts = [200u64, 200].map(|granules| GhostList::new(granules * 100, 100, 2048));
     let mut single = 1u64 << 40;
     let mut world = World::new(vec![
         Part::new("pool", 200, 0.0, steady(0.0)),

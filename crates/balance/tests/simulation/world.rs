@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hugeleaf_balance::{
-    Benefit, Component, Counters, Estimate, Granule, Mode, Move, OperationKind, OrderResult,
-    Settings, State, decide, learn,
+    Benefit, Component, Estimate, Granule, MissRateModel, Move, OperationKind, OrderResult,
+    ResizeMode, Settings, State, decide, learn,
 };
 use hugeleaf_units::Bytes;
 
@@ -32,7 +32,7 @@ pub enum Known {
     /// As a ghost list: the true slopes, with a load smoothed over 2 s and an error of 3 %.
     Ghost,
     /// Its counters alone.
-    Counters(Box<Counters>),
+    Counters(Box<MissRateModel>),
     /// Claims this saving for each granule more, and no cost for a granule less.
     Boasts(f64),
 }
@@ -347,7 +347,10 @@ impl World {
                 part.granule.bytes() * part.most,
             );
             let is_within = operation.target >= least && operation.target <= most;
-            assert!(is_within || operation.mode == Mode::Manual, "{operation:?}");
+            assert!(
+                is_within || operation.mode == ResizeMode::Manual,
+                "{operation:?}"
+            );
         }
     }
 

@@ -3,12 +3,13 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_plan::current_state::in_force;
-use hugeleaf_plan::host::{
-    ApplyOptions, ApplyOutcome, ApplyRequest, ChangeContext, HostError, StopReason, apply, inspect,
+use hugeleaf_plan::applied_plans::in_force;
+use hugeleaf_plan::host_changes::{
+    ApplyOptions, ApplyOutcome, ApplyRequest, ChangeContext, HostChangeError, StopReason, apply,
+    inspect,
 };
 use hugeleaf_plan::{CurrentHost, Plan, check, parse, steps};
-use hugeleaf_report::apply::{self as view, RequestInfo, apply_json, dry_run, dry_run_json};
+use hugeleaf_report::apply::{self as view, ApplyContext, apply_json, dry_run, dry_run_json};
 use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
@@ -64,7 +65,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let (warnings, in_force) = compared_with_host(&plan, context)?;
     let steps = steps(&plan);
     let (shown, by_hand) = (args.plan.display().to_string(), plan.by_hand());
-    let asked = RequestInfo {
+    let asked = ApplyContext {
         plan: &shown,
         by_hand: &by_hand,
         warnings: &warnings,
@@ -188,7 +189,7 @@ fn compared_with_host(plan: &Plan, context: &Context) -> Result<(Vec<String>, Ve
 
 fn preview(
     steps: &[hugeleaf_plan::Step],
-    asked: RequestInfo<'_>,
+    asked: ApplyContext<'_>,
     context: &Context,
 ) -> Result<CommandStatus, Failure> {
     let (looked, obstacles) = inspect(&context.root, steps);
@@ -199,7 +200,7 @@ fn preview(
         || dry_run(&looked, &obstacles, asked, systemd),
     )?;
     if !obstacles.is_empty() {
-        let error = HostError::Refused(obstacles, steps.len());
+        let error = HostChangeError::Refused(obstacles, steps.len());
         return Err(refusal(error, "apply", asked.plan));
     }
     Ok(CommandStatus::Good)
@@ -233,11 +234,11 @@ fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<CommandStatus, Failure> {
 }
 
 /// Returns the failure for an error after which nothing was changed.
-pub fn refusal(error: HostError, command: &str, plan: &str) -> Failure {
+pub fn refusal(error: HostChangeError, command: &str, plan: &str) -> Failure {
     let text = format!("{command}: {error}; nothing was changed");
     let next = error.next(command, plan);
     match error {
-        HostError::SameId(_) | HostError::NoSuch(_) => Failure::usage(text, next),
+        HostChangeError::SameId(_) | HostChangeError::NoSuch(_) => Failure::usage(text, next),
         _ => Failure::missing(text, next),
     }
 }

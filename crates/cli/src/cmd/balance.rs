@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hugeleaf_balancer::{BalanceStatus, Controller, KINDS, LogEvent, Run, run as balance};
-use hugeleaf_guard::{Places, balance_lock};
+use hugeleaf_balancer::{BalanceStatus, Controller, KINDS, LogEvent, RunContext, run as balance};
+use hugeleaf_guard::{GuardPaths, balance_lock};
 use hugeleaf_report::balance as views;
 use hugeleaf_report::json::answer;
 use serde_json::json;
@@ -64,7 +64,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         ));
     }
     let host = context.host()?;
-    let folder = Places::default().run;
+    let folder = GuardPaths::default().run;
     // A dry run changes nothing, so it needs no lock.
     let _lock = match args.dry_run {
         true => None,
@@ -74,7 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let statuses = Mutex::new(Vec::new());
     let is_shown = !args.once && !context.json;
     let bar = args.once.then(|| Bar::spinner("measuring the servers"));
-    let pass = Pass::default();
+    let pass = PassResult::default();
     let say = |said: LogEvent| {
         let has_failed = said.what == "failed";
         pass.has_failed.fetch_or(has_failed, Ordering::Relaxed);
@@ -87,7 +87,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         }
     };
     let enough = |core: &Controller, now: Duration| args.once && pass.ends(core, now);
-    let all = Run {
+    let all = RunContext {
         root: &context.root,
         kernel: &context.kernel,
         host: &host,
@@ -114,13 +114,13 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
 
 /// The result of a single pass over all targets.
 #[derive(Default)]
-struct Pass {
+struct PassResult {
     has_failed: AtomicBool,
     /// Number of targets whose servers all answered, and whose resizes are complete.
     settled: AtomicUsize,
 }
 
-impl Pass {
+impl PassResult {
     /// Returns true if the pass over this target has made enough scans, and waits for no first answer and no resize.
     fn ends(&self, core: &Controller, now: Duration) -> bool {
         let is_waiting = core.is_moving() || core.is_waiting(now);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_pass_is_good_if_all_targets_settled_and_nothing_failed() {
-        let pass = Pass::default();
+        let pass = PassResult::default();
         pass.settled.store(1, Ordering::Relaxed);
         assert!(pass.is_good(1) && !pass.is_good(2));
         pass.has_failed.store(true, Ordering::Relaxed);

@@ -2,15 +2,15 @@
 
 mod chase;
 mod failure;
-mod lists;
 mod setup;
+mod size_lists;
 mod workload_file;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::bench::{self as measure, BenchEvent, Machine};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::bench::{self as measure, BenchContext, BenchEvent};
+use hugeleaf_proof::result_format::Results;
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::bench as view;
 
@@ -18,8 +18,8 @@ use crate::context::{CommandStatus, Context, Failure, print_stderr};
 use crate::progress::{Bar, BarLayout};
 
 pub use failure::failure;
-pub use lists::{WorkingSets, named, once, parse_count, parse_rounds, usual};
-pub use setup::{Output, Setup};
+pub use setup::{OutputArgs, Setup};
+pub use size_lists::{WorkingSets, named, once, parse_count, parse_rounds, usual};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -48,19 +48,19 @@ enum Workload {
     File(workload_file::Args),
     /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab amm --help
     #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Amm(Moved),
+    Amm(LabOnlyArgs),
     /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab mover --help
     #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Mover(Moved),
+    Mover(LabOnlyArgs),
     /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab oltp --help
     #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Oltp(Moved),
+    Oltp(LabOnlyArgs),
     /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab pagetables --help
     #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Pagetables(Moved),
+    Pagetables(LabOnlyArgs),
     /// Moved to hugeleaf-lab, a separate program: hugeleaf-lab pin --help
     #[command(hide = true, disable_help_flag = true, disable_version_flag = true)]
-    Pin(Moved),
+    Pin(LabOnlyArgs),
     /// The short form of `file`: a name, with all words after it.
     #[command(external_subcommand)]
     Named(Vec<OsString>),
@@ -68,7 +68,7 @@ enum Workload {
 
 /// Flags of an experiment that only the lab has. They are not read, so that the refusal is the same for all.
 #[derive(Debug, clap::Args)]
-struct Moved {
+struct LabOnlyArgs {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     _words: Vec<OsString>,
 }
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failu
             "hugeleaf bench --list",
         )),
         Some(Workload::Chase(args)) => {
-            let about = ExperimentOutput {
+            let about = ExperimentOptions {
                 name: "chase",
                 output: &args.output,
                 names_arms: !args.pages.is_empty(),
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failu
             if let Some(status) = args.before(context)? {
                 return Ok(status);
             }
-            let about = ExperimentOutput {
+            let about = ExperimentOptions {
                 name: "file",
                 output: &args.output,
                 names_arms: args.names_arms(),
@@ -133,9 +133,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failu
     }
 }
 
-pub struct ExperimentOutput<'a> {
+pub struct ExperimentOptions<'a> {
     pub name: &'a str,
-    pub output: &'a Output,
+    pub output: &'a OutputArgs,
     /// True if the user named arms. An unavailable arm then leads to status 1.
     pub names_arms: bool,
     /// Previous result that the experiment continues; it is written again.
@@ -144,13 +144,17 @@ pub struct ExperimentOutput<'a> {
 
 /// Measures an experiment, prints the result, then writes it. A full disk loses only the file.
 pub fn measured(
-    experiment: &ExperimentOutput<'_>,
+    experiment: &ExperimentOptions<'_>,
     context: &Context,
-    measure: impl FnOnce(&Setup, &Machine<'_>, &mut dyn FnMut(BenchEvent)) -> Result<Results, Failure>,
+    measure: impl FnOnce(
+        &Setup,
+        &BenchContext<'_>,
+        &mut dyn FnMut(BenchEvent),
+    ) -> Result<Results, Failure>,
 ) -> Result<CommandStatus, Failure> {
     let output = experiment.output;
     let setup = Setup::new(experiment.name, output, context)?;
-    let machine = Machine {
+    let machine = BenchContext {
         root: &context.root,
         host: &setup.host,
         circumstances: &setup.circumstances,

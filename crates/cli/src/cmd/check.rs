@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Host;
-use hugeleaf_host::system::features::read_features;
-use hugeleaf_plan::current_state::servers_here;
+use hugeleaf_host::system::system_config::read_features;
+use hugeleaf_plan::applied_plans::servers_here;
 use hugeleaf_proof::circumstances;
-use hugeleaf_proof::past_gains::{Worths, add};
+use hugeleaf_proof::past_gains::{GainsByArm, add};
 use hugeleaf_report::check::{check as screen, check_json};
-use hugeleaf_verdict::check::{CheckState, Checked, Profile, check, file_systems};
+use hugeleaf_verdict::check::{CheckInput, CheckState, WorkloadProfile, check, file_systems};
 
-use super::results::read_folder;
+use super::result_files::read_folder;
 
 use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
@@ -31,14 +31,14 @@ Exit status: 0 nothing to change; 1 something to change; 3 the host cannot be re
 pub struct Args {
     /// Use of the host: oltp, warehouse, backup, jvm, cache, vector [default: all of them]
     #[arg(long = "for", value_name = "USE", value_parser = parse_profile)]
-    profile: Option<Profile>,
+    profile: Option<WorkloadProfile>,
     /// Directory with results of hugeleaf bench
     #[arg(long, value_name = "DIR", default_value = ".")]
     results: PathBuf,
 }
 
-fn parse_profile(text: &str) -> Result<Profile, String> {
-    let all = Profile::ALL;
+fn parse_profile(text: &str) -> Result<WorkloadProfile, String> {
+    let all = WorkloadProfile::ALL;
     let named = all.iter().copied().find(|profile| profile.name() == text);
     let names: Vec<&str> = all.iter().map(|profile| profile.name()).collect();
     named.ok_or_else(|| format!("'{text}' is not one of {}", names.join(", ")))
@@ -49,7 +49,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let host = context.host()?;
     let features = read_features(&context.root);
     let servers = servers_here(&context.root);
-    let checked = Checked {
+    let checked = CheckInput {
         host: &host,
         features: &features,
         profile: args.profile,
@@ -70,9 +70,9 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
 }
 
 /// Returns the measured gains from a folder's results of this host; other results are ignored.
-fn worths(folder: &Path, context: &Context, host: &Host) -> Worths {
+fn worths(folder: &Path, context: &Context, host: &Host) -> GainsByArm {
     let here = circumstances(&context.root, host, &[]).host;
-    let mut worths = Worths::new();
+    let mut worths = GainsByArm::new();
     for measured in read_folder(folder).unwrap_or_default().results {
         let results = measured.results;
         add(&mut worths, &results, &here);

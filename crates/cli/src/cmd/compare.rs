@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::compare::{CompareError, Stopping, Which, arms, files, history, sets};
+use hugeleaf_proof::compare::{
+    CompareError, QuantitySelection, ReleaseBlockers, arms, files, history, sets,
+};
 use hugeleaf_proof::write_whole;
-use hugeleaf_report::compare::{Shown, history as history_page, sets as sets_page, sets_json};
+use hugeleaf_report::compare::{
+    ComparisonView, history as history_page, sets as sets_page, sets_json,
+};
+use hugeleaf_report::document::Document;
 use hugeleaf_report::json::answer;
-use hugeleaf_report::page::Page;
 
 use super::prove::Fraction;
-use super::results::{read, read_folder};
+use super::result_files::{read, read_folder};
 use crate::context::{CommandStatus, Context, Failure, print_stderr};
 
 #[derive(Debug, clap::Args)]
@@ -115,7 +119,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         path.map(|path| path.display().to_string())
             .unwrap_or_default()
     });
-    let shown = Shown {
+    let shown = ComparisonView {
         compared: &compared,
         a: (&a, &names[0]),
         b: b.as_ref().map(|b| (b, names[1].as_str())),
@@ -128,8 +132,8 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
 /// Compares two folders of results by experiment name.
 fn folders(args: &Args, paths: [&Path; 2], context: &Context) -> Result<CommandStatus, Failure> {
     let which = match args.counts {
-        true => Which::Counts,
-        false => Which::Main,
+        true => QuantitySelection::Counts,
+        false => QuantitySelection::Main,
     };
     let [a, b] = paths.map(read_folder);
     let compared = sets(&a?, &b?, which, args.equal.0);
@@ -169,7 +173,7 @@ fn many(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
 }
 
 impl Args {
-    fn write(&self, page: impl Fn() -> Page) -> Result<(), Failure> {
+    fn write(&self, page: impl Fn() -> Document) -> Result<(), Failure> {
         let Some(path) = &self.html else {
             return Ok(());
         };
@@ -184,11 +188,14 @@ impl Args {
     }
 
     /// Returns [`CommandStatus::No`] if a row is too slow, or if a comparison was not possible. Neither counts as "no difference".
-    fn status(&self, stopping: impl FnOnce(f64) -> Stopping) -> Result<CommandStatus, Failure> {
+    fn status(
+        &self,
+        stopping: impl FnOnce(f64) -> ReleaseBlockers,
+    ) -> Result<CommandStatus, Failure> {
         let Some(part) = self.fail_if_slower else {
             return Ok(CommandStatus::Good);
         };
-        let Stopping {
+        let ReleaseBlockers {
             slower,
             not_compared,
         } = stopping(part.0);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Command;
-use hugeleaf_sys::{Existing, write_whole};
+use hugeleaf_sys::{OnExisting, write_whole};
 
 use crate::context::{CommandStatus, Context, Failure};
 
@@ -50,5 +50,5 @@ fn write_man_page(command: Command, folder: &Path) -> Result<(), String> {
     let mut text = Vec::new();
     page.render(&mut text).map_err(|e| e.to_string())?;
     let file = folder.join(page.get_filename());
-    write_whole(&file, &text, Existing::Replaced).map_err(|e| e.reason())
+    write_whole(&file, &text, OnExisting::Replaced).map_err(|e| e.reason())
 }

@@ -8,12 +8,13 @@ use hugeleaf_guard::client::{ask, ask_status};
 use hugeleaf_guard::one_shot::once;
 use hugeleaf_guard::status::GuardStatus;
 use hugeleaf_guard::{
-    ConfigError, ControlCommand, Files, Guard, GuardError, GuardState, Places, Views,
+    ConfigError, ConfigFiles, ControlCommand, Guard, GuardError, GuardPaths, GuardState,
+    StatusRenderer,
 };
+use hugeleaf_report::document::listed;
+use hugeleaf_report::exposition::{OPEN_METRICS, TEXT, open_metrics, text};
 use hugeleaf_report::guard as views;
 use hugeleaf_report::json::answer;
-use hugeleaf_report::metrics::{OPEN_METRICS, TEXT, open_metrics, text};
-use hugeleaf_report::page::listed;
 use serde_json::json;
 
 use crate::context::{CommandStatus, Context, Failure};
@@ -51,16 +52,16 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
     check: bool,
     #[command(subcommand)]
-    request: Option<Request>,
+    request: Option<GuardSubcommand>,
 }
 
 /// Requests to a running guard.
 #[derive(Debug, clap::Subcommand)]
-enum Request {
+enum GuardSubcommand {
     /// Show the state of the running guard and of each process tree
     Status(SocketArg),
     /// Show the guard's decisions and their results
-    Log(Log),
+    Log(LogArgs),
     /// Stop all promotions and demotions until resume
     Pause(SocketArg),
     /// Continue after pause
@@ -77,7 +78,7 @@ struct SocketArg {
 }
 
 #[derive(Debug, clap::Args)]
-struct Log {
+struct LogArgs {
     #[command(flatten)]
     socket_arg: SocketArg,
     /// Maximum number of entries; the newest are shown
@@ -87,22 +88,22 @@ struct Log {
 
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     match &args.request {
-        Some(Request::Status(whom)) => {
+        Some(GuardSubcommand::Status(whom)) => {
             let status = ask_status(&socket(whom))?;
             let page = || views::status(&status);
             context.answer(Context::view(false), || answer(&status), page)?;
             Ok(CommandStatus::Good)
         }
-        Some(Request::Log(log)) => {
+        Some(GuardSubcommand::Log(log)) => {
             let mut entries = ask_status(&socket(&log.socket_arg))?.log;
             entries.drain(..entries.len().saturating_sub(log.lines));
             let json = || answer(&json!({ "log": entries }));
             context.answer(Context::view(false), json, || views::log(&entries))?;
             Ok(CommandStatus::Good)
         }
-        Some(Request::Pause(whom)) => order(whom, "/pause"),
-        Some(Request::Resume(whom)) => order(whom, "/resume"),
-        Some(Request::Reload(whom)) => order(whom, "/reload"),
+        Some(GuardSubcommand::Pause(whom)) => order(whom, "/pause"),
+        Some(GuardSubcommand::Resume(whom)) => order(whom, "/resume"),
+        Some(GuardSubcommand::Reload(whom)) => order(whom, "/reload"),
         None if args.check => check(&files_of(args.config.as_ref(), false), context),
         None if args.once => pass(args, context),
         None => guard(args, context),
@@ -112,12 +113,12 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
 fn socket(whom: &SocketArg) -> PathBuf {
     whom.socket
         .clone()
-        .unwrap_or_else(|| Places::default().socket())
+        .unwrap_or_else(|| GuardPaths::default().socket())
 }
 
 /// Returns the rules of `--config`, or the host's default rules. With `watching`, no rule acts.
-pub(super) fn files_of(config: Option<&PathBuf>, watching: bool) -> Files {
-    let files = config.map_or_else(Files::usual, Files::named);
+pub(super) fn files_of(config: Option<&PathBuf>, watching: bool) -> ConfigFiles {
+    let files = config.map_or_else(ConfigFiles::usual, ConfigFiles::named);
     if watching { files.watching() } else { files }
 }
 
@@ -126,7 +127,7 @@ fn order(whom: &SocketArg, what: &str) -> Result<CommandStatus, Failure> {
     Ok(CommandStatus::Good)
 }
 
-fn check(files: &Files, context: &Context) -> Result<CommandStatus, Failure> {
+fn check(files: &ConfigFiles, context: &Context) -> Result<CommandStatus, Failure> {
     let config = files.read()?;
     let found = files.found();
     let found: Vec<String> = found.iter().map(|f| f.display().to_string()).collect();
@@ -181,7 +182,7 @@ fn pass(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
 
 struct HttpViews;
 
-impl Views for HttpViews {
+impl StatusRenderer for HttpViews {
     fn page(&self, path: &str, status: &GuardStatus) -> Option<(&'static str, Vec<u8>)> {
         let metrics = || views::metrics(status, status.series);
         match path {
@@ -204,7 +205,7 @@ fn guard(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     context.need_live("guard")?;
     let host = context.host()?;
-    let places = Places::default();
+    let places = GuardPaths::default();
     let files = files_of(args.config.as_ref(), args.dry_run);
     let guard = Guard::new(&context.root, &context.kernel, &host, files, places)?;
     let orders = guard.orders();

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hugeleaf_host::process::{folios, read_run_settings};
-use hugeleaf_host::{Host, Pid, Process, ReadDetail, SharedObject, read_all_processes};
-use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
-use hugeleaf_verdict::roles::{RoleState, judge_roles};
+use hugeleaf_host::{Host, Pid, Process, ReadDetail, SharedMemoryObject, read_all_processes};
+use hugeleaf_report::mem::{MemView, global_json, global_page, rank};
+use hugeleaf_verdict::role_results::{RoleResult, judge_roles};
 use hugeleaf_verdict::why::{SegmentAccount, account};
 
-use crate::context::{CommandStatus, Context, Failure, Several, print_stderr};
+use crate::context::{AmbiguityPolicy, CommandStatus, Context, Failure, print_stderr};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
@@ -78,7 +78,7 @@ fn scan_once(args: &Args, context: &Context) -> Result<(), Failure> {
     let judged = processes.iter().filter(|_| targeted);
     let judged = judged.map(|p| judge(&host, p, context.json));
     let (accounts, roles): (Vec<_>, Vec<_>) = judged.unzip();
-    let mem = Mem {
+    let mem = MemView {
         host: &host,
         processes: &processes,
         shared: &shared,
@@ -96,7 +96,7 @@ fn judge(
     host: &Host,
     process: &Process,
     wants_verdicts: bool,
-) -> (Vec<SegmentAccount>, Vec<RoleState>) {
+) -> (Vec<SegmentAccount>, Vec<RoleResult>) {
     let settings = process.run.known();
     let accounts = match wants_verdicts || settings.is_some() {
         true => account(host, process, &process.pid.to_string()),
@@ -110,11 +110,11 @@ fn read(
     args: &Args,
     context: &Context,
     host: &Host,
-) -> Result<(Vec<Process>, Vec<SharedObject>), Failure> {
+) -> Result<(Vec<Process>, Vec<SharedMemoryObject>), Failure> {
     if args.targets.is_empty() {
         return Ok(read_all_processes(&context.root, &context.kernel, host));
     }
-    let pids = context.targets(&args.targets, Several::All)?;
+    let pids = context.targets(&args.targets, AmbiguityPolicy::All)?;
     let under_run = |pid: &Pid| read_run_settings(&context.root, *pid).known().is_some();
     // Verdicts and roles need the page map. Other views skip it because reading it takes longer.
     let looking = if context.json || pids.iter().any(under_run) {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use hugeleaf_guard::client::ask_status;
-use hugeleaf_guard::{Places, one_shot};
+use hugeleaf_guard::{GuardPaths, one_shot};
 use hugeleaf_proof::write_whole;
+use hugeleaf_report::exposition::text;
 use hugeleaf_report::guard::metrics;
-use hugeleaf_report::metrics::text;
 
 use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
@@ -28,7 +28,7 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let bar = Bar::spinner("scanning the processes");
-    let asked = || ask_status(&Places::default().socket()).ok();
+    let asked = || ask_status(&GuardPaths::default().socket()).ok();
     let status = match context.root.is_live().then(asked).flatten() {
         Some(status) => status,
         None => one_shot::scan_once(&context.root, &context.kernel, &context.host()?)?,

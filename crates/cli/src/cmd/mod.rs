@@ -13,7 +13,7 @@ pub mod plan;
 pub mod predict;
 pub mod promote;
 pub mod prove;
-mod results;
+mod result_files;
 pub mod run;
 pub mod status;
 pub mod top;

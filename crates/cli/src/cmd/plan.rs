@@ -1,21 +1,21 @@
 //! Implements `hugeleaf plan`.
 
-mod demand;
 mod flags;
-mod sources;
-mod watch;
+mod pool_sampling;
+mod selected_services;
+mod source_flags;
 
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
-use hugeleaf_plan::current_state::in_force;
-use hugeleaf_plan::host::{inspect, mount_point};
+use hugeleaf_plan::applied_plans::in_force;
+use hugeleaf_plan::host_changes::{inspect, mount_point};
 use hugeleaf_plan::{
     GRUB, Mount, Plan, PlanFacts, PlanOptions, build_plan, keep, parse, steps, tighten, write,
 };
-use hugeleaf_report::plan::Planned;
-use hugeleaf_sys::{Errno, Existing, write_whole};
+use hugeleaf_report::plan::PlanView;
+use hugeleaf_sys::{Errno, OnExisting, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
 
 use crate::context::{CommandStatus, Context, Failure};
@@ -59,10 +59,10 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     };
     let wishes = wishes(args, &host, context)?;
     let (mut plan, unread) = if args.tighten {
-        let (samples, watched) = watch::watch(args.period, args.every, context)?;
+        let (samples, watched) = pool_sampling::watch(args.period, args.every, context)?;
         (tighten(&facts, &samples, watched, &wishes)?, Vec::new())
     } else {
-        let (services, unread) = demand::services(args, &host, context)?;
+        let (services, unread) = selected_services::services(args, &host, context)?;
         (build_plan(&facts, &services, &wishes)?, unread)
     };
     drop(bar);
@@ -160,7 +160,10 @@ fn mount(args: &Args, path: &Path, page: PageSize, context: &Context) -> Result<
             "name an empty or a new folder, as in /mnt/huge",
         )
     })?;
-    let user = args.user.as_deref().map(|name| demand::user(name, context));
+    let user = args
+        .user
+        .as_deref()
+        .map(|name| selected_services::user(name, context));
     let user = user.transpose()?;
     Ok(Mount {
         path: path.to_owned(),
@@ -194,7 +197,7 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
         save(file, &text)?;
     }
     let written = args.output.as_ref().map(|file| file.display().to_string());
-    let planned = Planned {
+    let planned = PlanView {
         plan,
         steps: &looked,
         obstacles: &obstacles,
@@ -206,7 +209,7 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
 
 /// Writes the plan. An existing file is kept because it may be an edited plan.
 fn save(file: &Path, text: &str) -> Result<(), Failure> {
-    write_whole(file, text.as_bytes(), Existing::Kept).map_err(|e| match e.errno() {
+    write_whole(file, text.as_bytes(), OnExisting::Kept).map_err(|e| match e.errno() {
         Some(Errno::EXIST) => Failure::usage(
             format!("{}: the file exists already", file.display()),
             "name another one with --output, or remove it first",

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use hugeleaf_host::Host;
 use hugeleaf_host::process::cpu_time::{CpuUsage, cpu_usage};
-use hugeleaf_mover::WatchOptions;
+use hugeleaf_mover::ScanOptions;
 use hugeleaf_mover::walk_time;
-use hugeleaf_proof::bench::{Machine, memory_limit};
+use hugeleaf_proof::bench::{BenchContext, memory_limit};
 use hugeleaf_proof::circumstances;
-use hugeleaf_proof::predict::{observe, reads, table};
-use hugeleaf_report::predict::Prediction;
+use hugeleaf_proof::prediction_inputs::{observe, reads, table};
+use hugeleaf_report::predict::PredictionView;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::predict::{ReadLatency, predict, working_set};
 
-use crate::context::{CommandStatus, Context, Failure, Several};
+use crate::context::{AmbiguityPolicy, CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
@@ -58,11 +58,11 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("predict")?;
     let host = context.host()?;
-    let pids = context.targets(std::slice::from_ref(&args.target), Several::All)?;
+    let pids = context.targets(std::slice::from_ref(&args.target), AmbiguityPolicy::All)?;
     context.stop_on_signals()?;
     let bar = Bar::spinner(&format!("watching {}", args.target));
     let pids = busiest(context, &pids);
-    let watch = WatchOptions {
+    let watch = ScanOptions {
         time: args.time,
         held: args.longest_stall,
         stop: &context.stop,
@@ -79,7 +79,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         Err(unsaid) => (None, Err(unsaid)),
     };
     drop(bar);
-    let prediction = Prediction {
+    let prediction = PredictionView {
         target: &args.target,
         processes: &observed.processes,
         watched: &observed.watched,
@@ -146,7 +146,7 @@ impl Args {
 
     fn reads(&self, context: &Context, host: &Host, size: Bytes) -> Result<ReadLatency, Failure> {
         if let Some(path) = &self.chase {
-            let results = super::results::read(path)?;
+            let results = super::result_files::read(path)?;
             return table(&results, size).ok_or_else(|| {
                 Failure::missing(
                     format!(
@@ -162,7 +162,7 @@ impl Args {
         }
         let most = memory_limit(&context.root).unwrap_or_default();
         let circumstances = circumstances(&context.root, host, &[]);
-        let machine = Machine {
+        let machine = BenchContext {
             root: &context.root,
             host,
             circumstances: &circumstances,

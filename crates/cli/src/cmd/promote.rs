@@ -7,11 +7,13 @@ use hugeleaf_mover::{
     BytesByReason, DemoteOptions, Outcome, Pace, Percent, PreconditionError, Progress,
     PromoteOptions, demote, promote,
 };
-use hugeleaf_report::promote::{ALL, Commands, Direction, PromoteRequest, Scheduler, json, page};
+use hugeleaf_report::promote::{
+    ALL, Direction, HostCommands, JobScheduler, PromoteRequest, json, page,
+};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;
 
-use crate::context::{CommandStatus, Context, Failure, Several};
+use crate::context::{AmbiguityPolicy, CommandStatus, Context, Failure};
 use crate::progress::{Bar, BarLayout};
 
 #[derive(Debug, clap::Args)]
@@ -27,7 +29,7 @@ Exit status: 0 promoted all that can be, or nothing to promote; 1 incomplete: so
 busy or not reached, or a process ended; 2 wrong usage; 3 a precondition is missing.")]
 pub struct PromoteArgs {
     #[command(flatten)]
-    common: Common,
+    common: ProcessChangeArgs,
     /// Minimum resident part of a block to promote it; below 100% memory grows by the amount
     /// reported
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
@@ -54,11 +56,11 @@ Exit status: 0 demoted all that can be, or nothing to demote; 1 incomplete: some
 busy or not reached, or a process ended; 2 wrong usage; 3 a precondition is missing.")]
 pub struct DemoteArgs {
     #[command(flatten)]
-    common: Common,
+    common: ProcessChangeArgs,
 }
 
 #[derive(Debug, clap::Args)]
-struct Common {
+struct ProcessChangeArgs {
     /// Processes: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<String>,
@@ -77,7 +79,7 @@ struct Common {
     dry_run: bool,
 }
 
-impl Common {
+impl ProcessChangeArgs {
     const fn pace(&self) -> Pace {
         Pace {
             budget: self.budget,
@@ -125,7 +127,7 @@ pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<CommandStatus,
 type ProgressSink<'a> = &'a mut dyn FnMut(&Progress<'_>);
 
 fn run(
-    common: &Common,
+    common: &ProcessChangeArgs,
     context: &Context,
     direction: Direction,
     change: impl FnOnce(
@@ -136,12 +138,12 @@ fn run(
 ) -> Result<CommandStatus, Failure> {
     context.need_live(direction.verb())?;
     let several = match common.all || common.dry_run {
-        true => Several::All,
-        false => Several::Confirm(direction.verb()),
+        true => AmbiguityPolicy::All,
+        false => AmbiguityPolicy::Confirm(direction.verb()),
     };
     let pids = context.targets(&common.targets, several)?;
     // The next suggested command needs --all for an ambiguous name.
-    let targets = match context.targets(&common.targets, Several::Refused) {
+    let targets = match context.targets(&common.targets, AmbiguityPolicy::Refused) {
         Ok(_) => common.targets.join(" "),
         Err(_) => format!("{ALL}{}", common.targets.join(" ")),
     };
@@ -161,7 +163,7 @@ fn run(
     drop(bar);
     let outcome = outcome?;
     let host = context.with_wants(host);
-    let commands = Commands::new(&host, own_path(), scheduler(context));
+    let commands = HostCommands::new(&host, own_path(), scheduler(context));
     let request = PromoteRequest {
         direction,
         targets: &targets,
@@ -179,16 +181,16 @@ pub fn own_path() -> String {
 }
 
 /// Returns the scheduler of the host. sd_booted(3) recognises systemd by this folder.
-pub fn scheduler(context: &Context) -> Scheduler {
+pub fn scheduler(context: &Context) -> JobScheduler {
     let exists = |path: &str| context.root.path(path).is_dir();
     if exists("run/systemd/system") {
-        Scheduler::Systemd
+        JobScheduler::Systemd
     } else if exists("etc/cron.d")
         && (exists("var/spool/cron/crontabs") || exists("var/spool/cron"))
     {
-        Scheduler::Cron
+        JobScheduler::Cron
     } else {
-        Scheduler::Unknown
+        JobScheduler::Unknown
     }
 }
 

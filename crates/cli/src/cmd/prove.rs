@@ -8,17 +8,17 @@ use std::time::Duration;
 use hugeleaf_mover::{Pace, Percent};
 use hugeleaf_proof::experiment::{ProveError, design};
 use hugeleaf_proof::metric::{self, MetricSpec};
-use hugeleaf_proof::stats::{LogInterval, percent};
+use hugeleaf_proof::stats::{LogRatioInterval, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{
-    Design, ExperimentEvent, ExperimentSettings, Keep, LiveSubject, Metric, MetricError, Subject,
-    SubjectError, Verdict, circumstances, run as experiment,
+    Design, ExperimentEvent, ExperimentSettings, FinalPages, LiveSubject, Metric, MetricError,
+    Subject, SubjectError, Verdict, circumstances, run as experiment,
 };
-use hugeleaf_report::page::{Cell, Note, Page, TextOptions, counted};
+use hugeleaf_report::document::{Cell, Document, Note, TextOptions, counted};
 use hugeleaf_report::prove::{page, whole_page};
 
 use super::bench::save;
-use crate::context::{CommandStatus, Context, Failure, Several};
+use crate::context::{AmbiguityPolicy, CommandStatus, Context, Failure};
 use crate::progress::{Bar, BarLayout, time_left};
 use hugeleaf_units::parse_time;
 
@@ -38,7 +38,7 @@ Exit status: 0 faster; 1 slower, same or unclear; 2 wrong usage; 3 a preconditio
 fn metrics() -> String {
     let rows = metric::forms_and_help().into_iter();
     let rows = rows.map(|(form, help)| (form.to_owned(), Cell::from(help.replace('`', ""))));
-    let mut help = Page::default();
+    let mut help = Document::default();
     help.section("Metrics:", vec![rows.collect::<Vec<_>>().into()]);
     help.text(TextOptions::plain(100))
 }
@@ -172,7 +172,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         )
     })?;
     let name = args.targets.join(" ");
-    let pids = context.targets(&args.targets, Several::Refused)?;
+    let pids = context.targets(&args.targets, AmbiguityPolicy::Refused)?;
     let host = context.host()?;
     let mut subject = LiveSubject::new(
         &context.kernel,
@@ -193,7 +193,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let command: Vec<String> = std::env::args().collect();
     let circumstances = circumstances(&context.root, &host, &command);
     let bar = Bar::new(BarLayout::Pairs, 1);
-    let mut course = Course::default();
+    let mut course = ExperimentProgress::default();
     let result = experiment(
         &mut subject,
         &mut metric,
@@ -231,8 +231,8 @@ fn settings(args: &Args) -> ExperimentSettings {
         rule,
         equal: (1.0 + args.equal.0).ln(),
         keep: match args.keep {
-            Some(KeepArg::IfFaster) => Keep::IfFaster,
-            None => Keep::AsFound,
+            Some(KeepArg::IfFaster) => FinalPages::IfFaster,
+            None => FinalPages::AsFound,
         },
         seed: args.seed.unwrap_or(defaults.seed),
         before_after: args.before_after,
@@ -275,7 +275,7 @@ fn dry_run(
         interval.as_secs_f64(),
     );
     let notes = prepared.notes.iter().map(|note| Note::new("note", note));
-    let mut page = Page::new("hugeleaf prove --dry-run", would);
+    let mut page = Document::new("hugeleaf prove --dry-run", would);
     page.add(notes.collect::<Vec<_>>());
     Context::show(&page, Context::view(true))?;
     Ok(CommandStatus::Good)
@@ -301,10 +301,10 @@ impl From<ProveError> for Failure {
 
 /// Course of an experiment, for one line of progress.
 #[derive(Debug, Default)]
-struct Course {
+struct ExperimentProgress {
     pairs: usize,
     /// Interval after the last pair.
-    interval: Option<LogInterval>,
+    interval: Option<LogRatioInterval>,
     elapsed: Duration,
     limit: Duration,
     /// Current activity.
@@ -312,7 +312,7 @@ struct Course {
     is_holding: bool,
 }
 
-impl Course {
+impl ExperimentProgress {
     fn show(&mut self, bar: &Bar, event: &ExperimentEvent<'_>) {
         match event {
             ExperimentEvent::Note(text) => return bar.note(text),
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn the_estimate_and_the_time_left_stay_while_it_measures() {
         let seconds = Duration::from_secs;
-        let mut course = Course::default();
+        let mut course = ExperimentProgress::default();
         let mut after = |event: ExperimentEvent<'_>| {
             course.take(&event);
             course.line()
@@ -410,7 +410,7 @@ mod tests {
         );
         let paired = ExperimentEvent::Paired {
             pairs: 12,
-            interval: Some(LogInterval {
+            interval: Some(LogRatioInterval {
                 center: 1.11_f64.ln(),
                 low: 1.07_f64.ln(),
                 high: 1.16_f64.ln(),

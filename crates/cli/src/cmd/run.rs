@@ -10,30 +10,32 @@ use std::process::{Command, ExitCode};
 use hugeleaf_host::limits;
 use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program, has_hidden_sqlite};
 use hugeleaf_launcher::{
-    Library, SqliteCache, WatchReport, Watcher, find_obstacle, library_for, place, set_numa,
-    variables,
+    PreloadLibrary, PreparedWatch, SqliteCacheSettings, WatchReport, find_obstacle, library_for,
+    place, set_numa, variables,
 };
 use hugeleaf_proof::{circumstances, write_whole};
+use hugeleaf_report::document::TextOptions;
 use hugeleaf_report::json::answer;
-use hugeleaf_report::page::TextOptions;
-use hugeleaf_report::run::{Exit, RunReport, RunSettings, hidden_sqlite_line};
-use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
-use hugeleaf_sys::{ChildExit, ChildProgram, Existing, Pid, StagedFile, end_by, own_pid};
+use hugeleaf_report::run::{Exit, RecordedSettings, RunReport, hidden_sqlite_line};
+use hugeleaf_report::run_preview::{RunPreview, json, mapping, missing_line, page};
+use hugeleaf_sys::{ChildExit, ChildProgram, OnExisting, Pid, StagedFile, end_by, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageKind, Rung};
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::run::ldr_cntrl::{Mapped, translate};
-use hugeleaf_verdict::run::{Numa, Obstacle, PagePolicy, Policy, ResolvedPolicy, RunRole, resolve};
+use hugeleaf_verdict::run_requests::ldr_cntrl::{AixRequest, translate};
+use hugeleaf_verdict::run_requests::{
+    NumaPolicy, PagePolicy, PreloadObstacle, ResolvedPolicy, RunFlags, RunMemoryKind, resolve,
+};
 
 use crate::context::{Context, Failure, print_stderr};
 
 /// The library that is loaded into programs; empty if not built for this architecture.
-const LIBRARY: Library = Library::run(include_bytes!(concat!(
+const LIBRARY: PreloadLibrary = PreloadLibrary::run(include_bytes!(concat!(
     env!("OUT_DIR"),
     "/libhugeleaf_run.so"
 )));
 
 /// The library that provides the page cache for the SQLite of programs.
-const SQLITE: Library = Library::sqlite(include_bytes!(concat!(
+const SQLITE: PreloadLibrary = PreloadLibrary::sqlite(include_bytes!(concat!(
     env!("OUT_DIR"),
     "/libhugeleaf_sqlite.so"
 )));
@@ -90,7 +92,7 @@ pub struct Args {
     sqlite: Option<Bytes>,
     /// NUMA policy: bind=NODES, prefer=NODE, interleave=NODES or local
     #[arg(long, value_name = "POLICY")]
-    numa: Option<Numa>,
+    numa: Option<NumaPolicy>,
     /// Write requested and actual pages by role to this file at exit; - is standard error
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -203,7 +205,7 @@ fn check_cache(size: Option<Bytes>, host: &Host, room: Option<Bytes>) -> Result<
 }
 
 /// Returns the policy of LDR_CNTRL, with the flags taking precedence.
-fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
+fn policy(args: &Args, host: &Host) -> Result<(RunFlags, Vec<AixRequest>), Failure> {
     let variable = |name: &str| {
         let value = std::env::var_os(name).map(|value| lossy(&value));
         value.filter(|value| !value.trim().is_empty())
@@ -217,11 +219,11 @@ fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
         ),
     };
     let mapped = translate(&text, large.as_deref(), host)?;
-    let mut policy = Policy {
+    let mut policy = RunFlags {
         reserve: args.reserve,
         numa: args.numa.clone(),
         only: args.only.clone(),
-        ..Policy::default()
+        ..RunFlags::default()
     };
     for item in &mapped {
         policy.wants[item.role as usize] = item.request.clone();
@@ -232,12 +234,12 @@ fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
     Ok((policy, mapped))
 }
 
-fn typed(args: &Args) -> Vec<(RunRole, PagePolicy)> {
+fn typed(args: &Args) -> Vec<(RunMemoryKind, PagePolicy)> {
     [
-        (RunRole::Data, &args.data),
-        (RunRole::Shm, &args.shm),
-        (RunRole::Stack, &args.stack),
-        (RunRole::Text, &args.text),
+        (RunMemoryKind::Data, &args.data),
+        (RunMemoryKind::Shm, &args.shm),
+        (RunMemoryKind::Stack, &args.stack),
+        (RunMemoryKind::Text, &args.text),
     ]
     .into_iter()
     .filter_map(|(role, want)| Some((role, want.clone()?)))
@@ -264,7 +266,7 @@ fn program(args: &Args, context: &Context) -> Result<Option<Program>, Failure> {
     }
 }
 
-fn mandatory_failed(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Failure {
+fn mandatory_failed(policy: &RunFlags, role: RunMemoryKind, obstacle: &PreloadObstacle) -> Failure {
     let want = policy.want(role);
     let next = match obstacle.can_promote {
         true => "omit the !, and once the program runs: hugeleaf promote PID",
@@ -278,7 +280,7 @@ fn mandatory_failed(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Fail
 }
 
 /// Returns the message for a program that runs without the library.
-fn obstacle_line(obstacle: &Obstacle, pid: Pid) -> String {
+fn obstacle_line(obstacle: &PreloadObstacle, pid: Pid) -> String {
     let next = match obstacle.can_promote {
         true => format!("once it has grown: hugeleaf promote {pid}"),
         false => "the program runs unchanged".to_owned(),
@@ -289,7 +291,7 @@ fn obstacle_line(obstacle: &Obstacle, pid: Pid) -> String {
 fn command(
     args: &Args,
     settled: &ResolvedPolicy,
-    obstacle: Option<&Obstacle>,
+    obstacle: Option<&PreloadObstacle>,
 ) -> Result<Command, Failure> {
     let library = library_for(obstacle, &LIBRARY, false)?;
     let sqlite = sqlite(args, settled, false)?;
@@ -305,7 +307,7 @@ fn sqlite(
     args: &Args,
     settled: &ResolvedPolicy,
     is_dry: bool,
-) -> Result<Option<SqliteCache>, Failure> {
+) -> Result<Option<SqliteCacheSettings>, Failure> {
     /// Maximum page size as a divisor of the cache. Larger pages are hard to move between databases.
     const PART: u64 = 32;
     let Some(size) = args.sqlite else {
@@ -318,7 +320,7 @@ fn sqlite(
             "hugeleaf status",
         )
     })?;
-    let asked = settings.policy(RunRole::Data);
+    let asked = settings.policy(RunMemoryKind::Data);
     let rung = |way: &RunPageKind| {
         let size = settings.pmd?;
         let is_it = match way {
@@ -340,7 +342,7 @@ fn sqlite(
             kind: None,
         });
     }
-    Ok(Some(SqliteCache {
+    Ok(Some(SqliteCacheSettings {
         library: place(&SQLITE, is_dry)?,
         size,
         ladder: Ladder::new(rungs, is_mandatory),
@@ -363,19 +365,19 @@ fn start_and_watch(
     args: &Args,
     context: &Context,
     mut settled: ResolvedPolicy,
-    obstacle: Option<&Obstacle>,
+    obstacle: Option<&PreloadObstacle>,
 ) -> Result<ExitCode, Failure> {
     let file = args.report.as_deref().unwrap_or(Path::new("-"));
     // The program may run for hours, so an unwritable file must fail first.
     if file != Path::new("-") {
-        let draft = StagedFile::begin(file, Existing::Replaced);
+        let draft = StagedFile::begin(file, OnExisting::Replaced);
         draft.map_err(|e| cannot_write(&format!("{}: {}", file.display(), e.reason())))?;
     }
     let host = hugeleaf_host::read_memory_facts(&context.root, &context.kernel)?;
     let host = context.with_wants(host);
     let command_line: Vec<String> = args.command.iter().map(lossy).collect();
     let circumstances = circumstances(&context.root, &host, &command_line);
-    let watcher = Watcher::new(&context.root, host)?;
+    let watcher = PreparedWatch::new(&context.root, host)?;
     settled.settings.report = Some(watcher.socket().display().to_string());
     let mut command = command(args, &settled, obstacle)?;
     let started = ChildProgram::start(&mut command).map_err(|error| not_started(args, &error))?;
@@ -404,7 +406,7 @@ fn start_and_watch(
             ChildExit::Signal(signal) => Exit::Signal(signal),
         },
         host: circumstances.host,
-        settings: RunSettings {
+        settings: RecordedSettings {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             knobs: circumstances.knobs,
         },
@@ -444,13 +446,13 @@ fn dry_run(
     args: &Args,
     context: &Context,
     settled: ResolvedPolicy,
-    obstacle: Option<Obstacle>,
+    obstacle: Option<PreloadObstacle>,
 ) -> Result<ExitCode, Failure> {
     let library = library_for(obstacle.as_ref(), &LIBRARY, true)?;
     let sqlite = sqlite(args, &settled, true)?;
     let environment = variables(&settled, library, sqlite.as_ref())?.into_iter();
     let environment = environment.map(|(name, value)| (name.to_owned(), lossy(&value)));
-    let start = Start {
+    let start = RunPreview {
         command: args.command.iter().map(lossy).collect(),
         environment: environment.collect(),
         obstacle: obstacle.map(|o| o.reason),

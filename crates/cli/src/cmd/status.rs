@@ -2,7 +2,7 @@
 
 use hugeleaf_host::limits;
 use hugeleaf_host::read_owners;
-use hugeleaf_plan::current_state::servers_here;
+use hugeleaf_plan::applied_plans::servers_here;
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_verdict::check::wants;
 use hugeleaf_verdict::findings::{findings, without_contradicting_wants};

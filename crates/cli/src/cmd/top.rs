@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hugeleaf_guard::Places;
+use hugeleaf_guard::GuardPaths;
 use hugeleaf_host::TargetError;
-use hugeleaf_report::promote::Commands;
+use hugeleaf_report::promote::HostCommands;
 use hugeleaf_sys::Kernel;
-use hugeleaf_top::{AppConfig, Tools, TopError, TopSettings};
+use hugeleaf_top::{ActionContext, AppConfig, TopError, TopSettings};
 
 use crate::cmd::promote::{own_path, scheduler};
 use crate::context::{CommandStatus, Context, Failure};
@@ -57,11 +57,14 @@ pub fn run(args: Args, context: &Context) -> Result<CommandStatus, Failure> {
         (None, true, true) => "--read-only was given: nothing is promoted or demoted",
         (None, true, false) => "",
     };
-    let commands = Commands::new(&host, own_path(), scheduler(context));
+    let commands = HostCommands::new(&host, own_path(), scheduler(context));
     let is_live = context.root.is_live();
-    let socket = || args.socket.unwrap_or_else(|| Places::default().socket());
+    let socket = || {
+        args.socket
+            .unwrap_or_else(|| GuardPaths::default().socket())
+    };
     let settings = TopSettings {
-        tools: Tools {
+        tools: ActionContext {
             root: context.root.clone(),
             kernel: Arc::new(Kernel::new()),
             host,

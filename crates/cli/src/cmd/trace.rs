@@ -15,9 +15,9 @@ use hugeleaf_trace::{
     ring_memory, write_trace,
 };
 use hugeleaf_units::{Bytes, parse_time};
-use hugeleaf_verdict::trace::findings;
+use hugeleaf_verdict::trace_findings::findings;
 
-use crate::context::{CommandStatus, Context, Failure, Several, print_stderr};
+use crate::context::{AmbiguityPolicy, CommandStatus, Context, Failure, print_stderr};
 use crate::progress::{Bar, BarLayout};
 
 #[derive(Debug, clap::Args)]
@@ -97,7 +97,7 @@ fn record(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         .target
         .as_ref()
         .map(|text| {
-            let pids = context.targets(std::slice::from_ref(text), Several::All)?;
+            let pids = context.targets(std::slice::from_ref(text), AmbiguityPolicy::All)?;
             Ok::<_, Failure>(TracedTarget {
                 text: text.clone(),
                 pids: pids.into_iter().map(|Pid(pid)| pid).collect(),

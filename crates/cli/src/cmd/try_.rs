@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use hugeleaf_host::{Fact, Host, ReadDetail, TargetError, read_owners, read_process};
 use hugeleaf_proof::stats::percent;
-use hugeleaf_proof::{ExperimentEnd, ExperimentEvent, embedded, write_whole};
-use hugeleaf_report::page::TextOptions;
+use hugeleaf_proof::{ExperimentEnd, ExperimentEvent, try_experiment, write_whole};
+use hugeleaf_report::document::TextOptions;
 use hugeleaf_report::prove::whole_page;
-use hugeleaf_report::try_::{Try, json, page};
-use hugeleaf_sys::{Existing, StagedFile};
+use hugeleaf_report::try_::{TryView, json, page};
+use hugeleaf_sys::{OnExisting, StagedFile};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
 use hugeleaf_verdict::why::account;
 use hugeleaf_workload::{
-    ChildCommand, ChildError, Oltp, Progress, Stage, WorkloadSettings, default_cache,
+    ChildCommand, ChildError, OltpProcess, Progress, StartupStage, WorkloadSettings, default_cache,
 };
 
 use crate::context::{CommandStatus, Context, Failure, print_stderr};
@@ -58,10 +58,10 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let began = context.kernel.now();
     let settings = settings(args, context, &context.host()?)?;
     // An unwritable file must fail before minutes are spent on the experiment.
-    StagedFile::begin(&args.html, Existing::Replaced)
+    StagedFile::begin(&args.html, OnExisting::Replaced)
         .map_err(|e| cannot_write(&args.html, &e.reason()))?;
     context.stop_on_signals()?;
-    let mut steps = Steps::default();
+    let mut steps = StepProgress::default();
     let workload = start(settings, context, &mut steps)?;
     steps.begin("run status, mem and why", 1);
     let mut host = context.with_wants(context.host()?);
@@ -81,7 +81,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let left = WHOLE.saturating_sub(context.kernel.now() - began);
     let time = args.time.unwrap_or(left.max(LEAST));
     steps.begin("prove: measure on base and huge pages", time.as_secs());
-    let result = embedded::measure(
+    let result = try_experiment::measure(
         &workload,
         (&context.root, &host),
         time,
@@ -97,7 +97,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     workload.stop();
     let html = whole_page(&result).html();
     write_whole(&args.html, &html).map_err(|e| cannot_write(&args.html, &e.reason))?;
-    let it = Try {
+    let it = TryView {
         host: &host,
         findings: &findings(&host),
         rows,
@@ -116,7 +116,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     Ok(CommandStatus::Good)
 }
 
-fn show(steps: &Steps, event: &ExperimentEvent<'_>) {
+fn show(steps: &StepProgress, event: &ExperimentEvent<'_>) {
     match event {
         ExperimentEvent::Measuring { pairs, elapsed, .. } => {
             steps.at(elapsed.as_secs(), &format!("{pairs} pairs"));
@@ -191,26 +191,26 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<WorkloadSetti
 fn start(
     settings: WorkloadSettings,
     context: &Context,
-    steps: &mut Steps,
-) -> Result<Oltp, Failure> {
+    steps: &mut StepProgress,
+) -> Result<OltpProcess, Failure> {
     let program = ChildCommand {
         path: context.root.path("proc/self/exe"),
         arguments: vec!["workload".into(), "oltp".into()],
     };
     let mut stage = None;
-    let started = Oltp::spawn(settings, &program, &mut |p: Progress| {
+    let started = OltpProcess::spawn(settings, &program, &mut |p: Progress| {
         if stage != Some(p.stage) {
             stage = Some(p.stage);
             let what = match p.stage {
-                Stage::Populate => format!("allocate {} of memory", settings.cache),
-                Stage::Fill => "fill a database with rows".to_owned(),
-                Stage::Warm => "run the workload".to_owned(),
+                StartupStage::Populate => format!("allocate {} of memory", settings.cache),
+                StartupStage::Fill => "fill a database with rows".to_owned(),
+                StartupStage::Warm => "run the workload".to_owned(),
             };
             steps.begin(&what, p.total);
         }
         let note = match p.stage {
-            Stage::Populate | Stage::Fill => Bytes(p.done).to_string(),
-            Stage::Warm => String::new(),
+            StartupStage::Populate | StartupStage::Fill => Bytes(p.done).to_string(),
+            StartupStage::Warm => String::new(),
         };
         steps.at(p.done, &note);
         if context.stop.load(Ordering::Relaxed) {
@@ -243,12 +243,12 @@ fn failure(error: ChildError) -> Failure {
 /// Progress in five numbered steps: a bar on a terminal; in a pipe one plain line per step, and one every ten seconds. It goes to stderr to keep
 /// the answer on stdout clean.
 #[derive(Default)]
-struct Steps {
+struct StepProgress {
     bar: Option<Bar>,
     number: usize,
 }
 
-impl Steps {
+impl StepProgress {
     /// Begins the next step, which ends at `total`.
     fn begin(&mut self, what: &str, total: u64) {
         self.clear();

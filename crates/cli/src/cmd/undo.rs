@@ -1,6 +1,8 @@
 //! Implements `hugeleaf undo`.
 
-use hugeleaf_plan::host::{ChangeContext, StepState, UndoOptions, Which, history, undo};
+use hugeleaf_plan::host_changes::{
+    ChangeContext, StepState, UndoOptions, UndoSelection, history, undo,
+};
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 
 use super::apply::refusal;
@@ -49,9 +51,9 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         context.need_live("undo")?;
     }
     let which = match args.id {
-        Some(id) => Which::Id(id),
-        None if args.all => Which::All,
-        None => Which::Newest,
+        Some(id) => UndoSelection::Id(id),
+        None if args.all => UndoSelection::All,
+        None => UndoSelection::Newest,
     };
     let options = UndoOptions {
         even_if_changed: args.even_if_changed,

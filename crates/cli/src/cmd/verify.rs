@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hugeleaf_plan::current_state::verify;
+use hugeleaf_plan::applied_plans::verify;
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
 
 use crate::context::{CommandStatus, Context, Failure};

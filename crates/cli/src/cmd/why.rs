@@ -1,12 +1,12 @@
 //! Implements `hugeleaf why`.
 
 use hugeleaf_host::{Process, ReadDetail};
-use hugeleaf_report::why::Why;
+use hugeleaf_report::why::WhyView;
 use hugeleaf_sys::Pid;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::why::{SegmentAccount, account};
 
-use crate::context::{CommandStatus, Context, Failure, Several};
+use crate::context::{AmbiguityPolicy, CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
 #[derive(Debug, Default, clap::Args)]
@@ -36,7 +36,7 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let bar = Bar::spinner("reading the memory of the processes");
     let host = context.with_wants(context.host()?);
-    let pids = context.targets(&args.targets, Several::All)?;
+    let pids = context.targets(&args.targets, AmbiguityPolicy::All)?;
     let (processes, unread) = context.read_targets(&host, &pids, ReadDetail::Pages)?;
     let accounts: Vec<Vec<SegmentAccount>> = processes
         .iter()
@@ -48,7 +48,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         .zip(&accounts)
         .map(|(p, a)| (p, a.as_slice()))
         .collect();
-    let why = Why {
+    let why = WhyView {
         judged: &judged,
         unread: &unread,
     };

@@ -7,12 +7,12 @@ use crate::context::{CommandStatus, Context, Failure};
 pub struct Args {
     /// Workload to run
     #[arg(value_enum)]
-    name: Name,
+    name: EmbeddedWorkload,
 }
 
 /// The embedded workloads.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Name {
+enum EmbeddedWorkload {
     /// SQLite entirely in its page cache, with reads and updates by random keys
     Oltp,
 }
@@ -20,7 +20,7 @@ enum Name {
 /// Runs the workload until the parent exits. Its settings arrive on standard input.
 pub fn run(args: &Args, _context: &Context) -> Result<CommandStatus, Failure> {
     match args.name {
-        Name::Oltp => {
+        EmbeddedWorkload::Oltp => {
             let Err(error) = hugeleaf_workload::serve();
             Err(Failure::usage(
                 format!("workload oltp: {error} (standard input has to be its parent's socket)"),

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use hugeleaf_testkit::host::{self, ExclusiveHost};
+use hugeleaf_testkit::host_lock::{self, ExclusiveHost};
 use tempfile::TempDir;
 
 use crate::common::{NOBODY, has_surplus_pages, not_run};
@@ -34,7 +34,7 @@ impl Namespace {
             not_run(test, "needs root");
             return None;
         }
-        let alone = host::exclusive();
+        let alone = host_lock::exclusive();
         if has_surplus_pages() {
             not_run(
                 test,

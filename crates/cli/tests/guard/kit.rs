@@ -10,17 +10,17 @@ use hugeleaf_sys::Kernel;
 use serde_json::Value;
 
 use crate::common::{ChildGuard, is_root, not_run, wait_until, works};
-use hugeleaf_testkit::host::{self, ExclusiveHost, HostAccess};
+use hugeleaf_testkit::host_lock::{self, ExclusiveHost, HostAccess};
 
 /// Returns the host with unchanged knobs, if other processes' memory can be promoted here.
 pub fn can_run(test: &str) -> Option<HostAccess> {
-    can_move(test).then(host::advised)
+    can_move(test).then(host_lock::advised)
 }
 
 /// Returns the host for tests that change knobs or measure.
 pub fn can_change(test: &str) -> Option<ExclusiveHost> {
     can_move(test).then(|| {
-        let host = host::exclusive();
+        let host = host_lock::exclusive();
         host.choose("enabled", "madvise");
         host
     })

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use hugeleaf_testkit::host::{self, SharedHost};
+use hugeleaf_testkit::host_lock::{self, SharedHost};
 
 use crate::common::{NOBODY, children_of, is_root, not_run};
 
@@ -48,7 +48,7 @@ impl Kit {
         if !hugeleaf_testkit::apart_from_processes(&format!("hostile::{test}")) {
             return None;
         }
-        let host = host::shared();
+        let host = host_lock::shared();
         let folder = tempfile::Builder::new()
             .prefix("hugeleaf-hostile-")
             .permissions(std::fs::Permissions::from_mode(0o755))

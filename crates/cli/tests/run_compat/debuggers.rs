@@ -9,7 +9,7 @@ use crate::common::{ChildGuard, not_run, stderr, stdout};
 
 #[test]
 fn a_core_dump_holds_all_memory() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_core_dump_holds_all_memory";
     if !can_run(test) {
         return;
@@ -54,7 +54,7 @@ fn a_core_dump_holds_all_memory() {
 /// A debugger reads and writes memory, and stops the program in a function that the library has patched.
 #[test]
 fn a_debugger_attaches_and_goes_on() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_debugger_attaches_and_goes_on";
     if !can_run(test) {
         return;
@@ -112,7 +112,7 @@ fn gdb_calls_functions() -> Result<(), String> {
 /// The real gdb, if installed, finds the program's functions, including the patched ones.
 #[test]
 fn gdb_attaches() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "gdb_attaches";
     let gdb = Command::new("gdb").arg("--version").output();
     if !gdb.is_ok_and(|output| output.status.success()) {

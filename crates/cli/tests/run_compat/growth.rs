@@ -6,7 +6,7 @@ use std::process::Output;
 use super::numbers::number;
 use super::under::{Mode, can_run, program};
 use crate::common::{not_run, stderr};
-use hugeleaf_testkit::facts;
+use hugeleaf_testkit::process_facts;
 
 const MIB: u64 = 1 << 20;
 
@@ -15,7 +15,7 @@ fn can_tell(test: &str) -> bool {
     if !can_run(test) {
         return false;
     }
-    if facts::huge_page_kb() != Some(2048) {
+    if process_facts::huge_page_kb() != Some(2048) {
         not_run(test, "needs huge pages of 2M");
         return false;
     }
@@ -71,7 +71,7 @@ fn is_covered(name: &str, words: &str, least: u64) {
 
 #[test]
 fn parts_of_pieces_stay_parts() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_tell("parts_of_pieces_stay_parts") {
         let ways = [
             "each 1024 64 100 malloc",
@@ -92,7 +92,7 @@ fn parts_of_pieces_stay_parts() {
 
 #[test]
 fn parts_all_over_a_piece_or_used_late_stay_parts() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_tell("parts_all_over_a_piece_or_used_late_stay_parts") {
         let ways = [
             "scattered 1024 512 200 map",
@@ -107,7 +107,7 @@ fn parts_all_over_a_piece_or_used_late_stay_parts() {
 
 #[test]
 fn a_program_that_changes_its_ways_stays_small() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_tell("a_program_that_changes_its_ways_stays_small") {
         let ways = [
             "whole-then-part 1024 64 100 malloc",
@@ -133,7 +133,7 @@ fn a_program_that_changes_its_ways_stays_small() {
 /// A single large mapping counts as used until another allocation is made.
 #[test]
 fn a_large_mapping_gives_back_what_it_does_not_use() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_large_mapping_gives_back_what_it_does_not_use";
     if !can_tell(test) {
         return;
@@ -153,7 +153,7 @@ fn a_large_mapping_gives_back_what_it_does_not_use() {
 
 #[test]
 fn what_is_used_as_a_whole_is_on_huge_pages() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_tell("what_is_used_as_a_whole_is_on_huge_pages") {
         let ways = [
             ("each 1024 1024 500 map", 98),
@@ -174,7 +174,7 @@ fn what_is_used_as_a_whole_is_on_huge_pages() {
 
 #[test]
 fn memory_that_is_committed_in_parts_is_on_huge_pages() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_tell("memory_that_is_committed_in_parts_is_on_huge_pages") {
         let ways = [
             ("rights-64K 256", 85),

@@ -60,7 +60,7 @@ fn ends_where_bare_does(test: &str, limit: &str, bytes: u64) {
 
 #[test]
 fn a_limit_on_address_space() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     ends_where_bare_does(
         "a_limit_on_address_space",
         "as",
@@ -70,7 +70,7 @@ fn a_limit_on_address_space() {
 
 #[test]
 fn a_limit_on_data() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     ends_where_bare_does(
         "a_limit_on_data",
         "data",
@@ -82,7 +82,7 @@ fn a_limit_on_data() {
 /// on request.
 #[test]
 fn a_stack_without_a_limit_in_little_address_space() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_stack_without_a_limit_in_little_address_space";
     if !can_run(test) {
         return;
@@ -108,7 +108,7 @@ fn a_stack_without_a_limit_in_little_address_space() {
 /// Runs as a user to whom the limit applies.
 #[test]
 fn thirty_two_kilobytes_of_locked_memory() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "thirty_two_kilobytes_of_locked_memory";
     if !is_root() || !works("setpriv", &["--version"]) || !works("prlimit", &["--version"]) {
         return not_run(test, "needs root, setpriv and prlimit (util-linux)");

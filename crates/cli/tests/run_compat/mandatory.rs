@@ -9,7 +9,7 @@ use super::numbers::{huge, number};
 use super::pools::Pool;
 use super::under::{Mode, can_run, clean, program};
 use crate::common::{is_root, not_run, stderr, stdout, works};
-use hugeleaf_testkit::facts;
+use hugeleaf_testkit::process_facts;
 
 const RUN: &str = env!("CARGO_BIN_EXE_hugeleaf");
 
@@ -191,7 +191,7 @@ fn without_room_for_its_heap_a_mandatory_program_gets_none() {
 
 #[test]
 fn a_part_that_is_replaced_leaves_one_mapping() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_part_that_is_replaced_leaves_one_mapping";
     if !can_run(test) {
         return;
@@ -199,7 +199,7 @@ fn a_part_that_is_replaced_leaves_one_mapping() {
     let replaced = program("replaced");
     let bare = Mode::Bare.command(&replaced).output().unwrap();
     assert!(bare.status.success(), "{}", stderr(&bare));
-    let size = format!("{}K", facts::huge_page_kb().unwrap());
+    let size = format!("{}K", process_facts::huge_page_kb().unwrap());
     for ladder in ["auto", &size, &format!("{size}!")] {
         let under = run(&["--data", ladder], &replaced, &[]);
         assert_eq!(
@@ -234,7 +234,7 @@ fn a_pool_that_says_no_leaves_no_gap() {
 /// A mount's own option takes precedence over `shmem_enabled`, also without `!`.
 #[test]
 fn a_mount_that_gives_huge_pages_to_who_advises_gives_them() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_mount_that_gives_huge_pages_to_who_advises_gives_them";
     if !can_run(test) {
         return;

@@ -81,7 +81,7 @@ fn random_calls_of_four_threads_are_as_the_model_has_them() {
 
 #[test]
 fn the_break_grows_and_shrinks() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_run("the_break_grows_and_shrinks") {
         compare(&program("breaks"), &["10000"], 0, Line::None, |_| ());
     }
@@ -90,7 +90,7 @@ fn the_break_grows_and_shrinks() {
 /// Threads share the heap whose end the library moves, together with threads that map memory and fork.
 #[test]
 fn threads_share_the_heap() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_run("threads_share_the_heap") {
         compare(
             &program("heaps"),
@@ -104,7 +104,7 @@ fn threads_share_the_heap() {
 
 #[test]
 fn shared_memory_of_every_kind() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_run("shared_memory_of_every_kind") {
         compare(&program("sharing"), &["24"], 0, Line::None, |_| ());
     }
@@ -112,7 +112,7 @@ fn shared_memory_of_every_kind() {
 
 #[test]
 fn all_memory_locked() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "all_memory_locked";
     if !can_run(test) {
         return;
@@ -142,7 +142,7 @@ fn all_memory_locked() {
 
 #[test]
 fn a_program_that_reads_its_own_maps() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("a_program_that_reads_its_own_maps") {
         return;
     }
@@ -164,7 +164,7 @@ fn a_program_that_reads_its_own_maps() {
 /// The kernel cannot move two mappings in one call, so the library must not split one.
 #[test]
 fn a_mapping_that_advice_cut_is_moved_as_one() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("a_mapping_that_advice_cut_is_moved_as_one") {
         return;
     }
@@ -177,7 +177,7 @@ fn a_mapping_that_advice_cut_is_moved_as_one() {
 
 #[test]
 fn as_many_mappings_as_bare() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("as_many_mappings_as_bare") {
         return;
     }

@@ -25,7 +25,7 @@ pub fn number(output: &Output, word: &str) -> u64 {
 
 /// Returns the size of a huge page in bytes.
 pub fn huge() -> u64 {
-    hugeleaf_testkit::facts::huge_page_kb().unwrap() * 1024
+    hugeleaf_testkit::process_facts::huge_page_kb().unwrap() * 1024
 }
 
 /// Allows `percent` above bare, and `pages` huge pages that are not yet full.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use hugeleaf_testkit::host::{self, ExclusiveHost};
+use hugeleaf_testkit::host_lock::{self, ExclusiveHost};
 
 use super::under::{Line, Mode, can_run, clean, program, same};
 use crate::common::{has_pool_in_use, is_root, not_run, stderr};
@@ -30,7 +30,7 @@ impl Pool {
             );
             return None;
         }
-        let host = host::exclusive();
+        let host = host_lock::exclusive();
         if has_pool_in_use() {
             // Setting and restoring the pool would make surplus pages permanent.
             not_run(test, "somebody else uses pages of a pool");

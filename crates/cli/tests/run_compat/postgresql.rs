@@ -190,7 +190,7 @@ fn initdb_and_a_full_pgbench() {
         return;
     }
     let (bin, public) = (bin.unwrap(), Public::copy());
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     for way in UNDER {
         a_full_bench(&public, way, &bin);
     }

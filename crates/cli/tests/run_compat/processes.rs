@@ -11,7 +11,7 @@ use hugeleaf_testkit::{find_program, size};
 
 #[test]
 fn children_forked_while_threads_allocate() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("children_forked_while_threads_allocate") {
         return;
     }
@@ -31,7 +31,7 @@ fn children_forked_while_threads_allocate() {
 
 #[test]
 fn libraries_that_come_and_go() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("libraries_that_come_and_go") {
         return;
     }
@@ -50,7 +50,7 @@ fn libraries_that_come_and_go() {
 
 #[test]
 fn programs_started_in_every_way() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_run("programs_started_in_every_way") {
         compare(&program("spawning"), &["40"], 0, Line::None, |_| ());
     }
@@ -58,7 +58,7 @@ fn programs_started_in_every_way() {
 
 #[test]
 fn handlers_that_map_and_allocate_and_jump() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if can_run("handlers_that_map_and_allocate_and_jump") {
         compare(&program("signals"), &["500"], 0, Line::None, |_| ());
     }
@@ -66,7 +66,7 @@ fn handlers_that_map_and_allocate_and_jump() {
 
 #[test]
 fn ten_thousand_threads() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("ten_thousand_threads") {
         return;
     }
@@ -107,7 +107,7 @@ fn ten_thousand_threads() {
 
 #[test]
 fn a_process_of_one_thread_stays_one() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_process_of_one_thread_stays_one";
     if !can_run(test) {
         return;
@@ -123,7 +123,7 @@ fn a_process_of_one_thread_stays_one() {
 
 #[test]
 fn descriptors_closed_by_the_program_stay_its_own() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("descriptors_closed_by_the_program_stay_its_own") {
         return;
     }
@@ -173,7 +173,7 @@ pub fn public_library(folder: &Path) {
 
 #[test]
 fn the_library_twice_and_again() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("the_library_twice_and_again") {
         return;
     }
@@ -227,7 +227,7 @@ fn the_library_twice_and_again() {
 
 #[test]
 fn opened_by_the_program_it_changes_nothing() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "opened_by_the_program_it_changes_nothing";
     let Some(python) = find_program(&["/usr/bin/python3", "python3"]) else {
         return not_run(test, "needs python3");
@@ -282,7 +282,7 @@ fn setuid_copies() -> tempfile::TempDir {
 
 #[test]
 fn a_setuid_child_goes_without() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "a_setuid_child_goes_without";
     if !is_root() || find_program(&["setpriv"]).is_none() {
         return not_run(test, "needs root and setpriv (util-linux)");

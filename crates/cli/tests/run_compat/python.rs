@@ -40,12 +40,12 @@ fn runs_alike(test: &str, script: &str) {
 
 #[test]
 fn threads_and_other_programs() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     runs_alike("threads_and_other_programs", "threads.py");
 }
 
 #[test]
 fn several_processes() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     runs_alike("several_processes", "processes.py");
 }

@@ -11,7 +11,7 @@ use hugeleaf_sys::Deadline;
 use super::numbers::no_more;
 use super::servers::{Public, can_start};
 use super::under::{Mode, UNDER};
-use hugeleaf_testkit::facts::{pss_kb, tree};
+use hugeleaf_testkit::process_facts::{pss_kb, tree};
 use hugeleaf_testkit::redis_server;
 use hugeleaf_testkit::server::{Server, ServerAccount, ShutdownSignals, folder_for};
 
@@ -161,7 +161,7 @@ fn a_forked_save_copies_no_more_than_bare() {
         return;
     }
     let (program, public) = (program.unwrap(), Public::copy());
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let (bare, server, _) = save_while_writing(&public, Mode::Bare, &program);
     drop(server);
     for way in hugeleaf_testkit::size(&UNDER[1..], &UNDER[..])

@@ -62,28 +62,28 @@ const ADDRESS: &str = "-fsanitize=address";
 
 #[test]
 fn the_address_sanitizer_finds_an_overflow() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "the_address_sanitizer_finds_an_overflow";
     finds_its_bug(test, ADDRESS, "overflow", "heap-buffer-overflow");
 }
 
 #[test]
 fn the_address_sanitizer_finds_a_use_after_free() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "the_address_sanitizer_finds_a_use_after_free";
     finds_its_bug(test, ADDRESS, "after-free", "heap-use-after-free");
 }
 
 #[test]
 fn the_leak_sanitizer_finds_a_leak() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "the_leak_sanitizer_finds_a_leak";
     finds_its_bug(test, "-fsanitize=leak", "leak", "12345 byte(s)");
 }
 
 #[test]
 fn the_thread_sanitizer_finds_a_race() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "the_thread_sanitizer_finds_a_race";
     finds_its_bug(test, "-fsanitize=thread", "race", "data race");
 }
@@ -104,25 +104,25 @@ fn shut_in(test: &str, words: [&str; 2]) {
 
 #[test]
 fn a_filter_that_refuses() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     shut_in("a_filter_that_refuses", ["errno", "prctl"]);
 }
 
 #[test]
 fn a_filter_that_kills() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     shut_in("a_filter_that_kills", ["kill", "prctl"]);
 }
 
 #[test]
 fn a_filter_that_kills_set_by_seccomp() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     shut_in("a_filter_that_kills_set_by_seccomp", ["kill", "seccomp"]);
 }
 
 #[test]
 fn the_strict_mode() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "the_strict_mode";
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     if status.contains("Seccomp:\t2") {
@@ -134,7 +134,7 @@ fn the_strict_mode() {
 /// Root has every capability there but is still refused, so the report names the filter.
 #[test]
 fn tracing_behind_a_containers_filter() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "tracing_behind_a_containers_filter";
     if !can_run(test) {
         return;
@@ -153,7 +153,7 @@ fn tracing_behind_a_containers_filter() {
 /// stays on base pages.
 #[test]
 fn behind_a_containers_filter() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("behind_a_containers_filter") {
         return;
     }

@@ -21,7 +21,7 @@ fn with_early_threads(called: &str, flags: &[&str]) -> Option<std::path::PathBuf
 /// Runs often, so that a thread is caught in the middle of a libc function.
 #[test]
 fn threads_that_a_linked_library_started() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("threads_that_a_linked_library_started") {
         return;
     }
@@ -34,7 +34,7 @@ fn threads_that_a_linked_library_started() {
 /// Another library also asks to be first, and is. Its threads run before hugeleaf's library can count them, so libc stays unchanged.
 #[test]
 fn threads_that_were_there_first() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     let test = "threads_that_were_there_first";
     if !can_run(test) {
         return;
@@ -64,7 +64,7 @@ fn threads_that_were_there_first() {
 /// A program linked with a library that defines `shmget`, like libhugetlbfs, uses that definition.
 #[test]
 fn another_library_keeps_its_own_function() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("another_library_keeps_its_own_function") {
         return;
     }
@@ -88,7 +88,7 @@ fn behind(filter: &str, way: Mode, large: bool) -> Output {
 /// In place, by a memfd, through `/proc/self/mem`: the first permitted way is used.
 #[test]
 fn each_way_of_changing_code() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("each_way_of_changing_code") {
         return;
     }
@@ -105,7 +105,7 @@ fn each_way_of_changing_code() {
 /// The kernel fails between two parts of the change, and the program runs as bare.
 #[test]
 fn a_change_that_stops_halfway() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("a_change_that_stops_halfway") {
         return;
     }
@@ -124,7 +124,7 @@ fn a_change_that_stops_halfway() {
 /// Libc's code keeps its name, so that profilers and debuggers find its functions. No page of it is both writable and executable.
 #[test]
 fn libcs_code_stays_libcs() {
-    let _host = hugeleaf_testkit::host::shared();
+    let _host = hugeleaf_testkit::host_lock::shared();
     if !can_run("libcs_code_stays_libcs") {
         return;
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use crate::common::{not_run, stderr, stdout};
-use hugeleaf_testkit::facts;
+use hugeleaf_testkit::process_facts;
 
 /// Start mode of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Mode {
     /// Returns the words before the program's own.
     pub fn words(self) -> Vec<OsString> {
         let hugeleaf = env!("CARGO_BIN_EXE_hugeleaf");
-        let huge = format!("{}K", facts::huge_page_kb().unwrap_or(0));
+        let huge = format!("{}K", process_facts::huge_page_kb().unwrap_or(0));
         let words: Vec<&str> = match self {
             Mode::Bare => Vec::new(),
             Mode::All => vec![
@@ -146,7 +146,7 @@ pub fn compare(
 
 /// Returns true if this host has THP and a compiler; otherwise prints the reason.
 pub fn can_run(test: &str) -> bool {
-    if facts::huge_page_kb().is_none() {
+    if process_facts::huge_page_kb().is_none() {
         not_run(test, "needs transparent huge pages");
         return false;
     }

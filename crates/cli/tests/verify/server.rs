@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use hugeleaf_host::demand::{DemandSource, SOURCES, read_source};
 use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{self, ExclusiveHost};
+use hugeleaf_testkit::host_lock::{self, ExclusiveHost};
 use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -28,13 +28,13 @@ impl Pool {
             not_run(test, "needs root");
             return None;
         }
-        let alone = host::exclusive();
+        let alone = host_lock::exclusive();
         let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let Some(page) = host.memory.default_hugetlb_page.get() else {
             not_run(test, "this kernel has no hugetlb pages");
             return None;
         };
-        let file = host::pool(page.bytes().get()).join("nr_hugepages");
+        let file = host_lock::pool(page.bytes().get()).join("nr_hugepages");
         let before = std::fs::read_to_string(&file).unwrap();
         if before.trim() != "0" {
             not_run(test, "somebody else has a pool on this host");

@@ -90,13 +90,18 @@ keep = "if-faster"
         (rule.limits.scans, rule.limits.at_once, rule.overrides),
         (2, 3, true)
     );
-    assert_eq!(rule.keep, Keep::IfFaster);
+    assert_eq!(rule.keep, KeepCondition::IfFaster);
     let prove = rule.prove.unwrap();
     assert_eq!(
         (prove.pairs, prove.over, prove.hold),
         (16, Duration::ZERO, Duration::ZERO)
     );
-    let hours: Vec<String> = rule.limits.hours.iter().map(Hours::to_string).collect();
+    let hours: Vec<String> = rule
+        .limits
+        .hours
+        .iter()
+        .map(DailyWindow::to_string)
+        .collect();
     assert_eq!(hours, ["08:00-12:00", "13:00-24:00"]);
     // The last rule matches everything else.
     let last = config.rules.last().unwrap();
@@ -140,9 +145,12 @@ fn a_metric_is_there_to_be_used() {
             .rules
             .remove(0)
     };
-    assert_eq!(rule("metric = 'cmd:cat /x'").prove, Some(Prove::default()));
+    assert_eq!(
+        rule("metric = 'cmd:cat /x'").prove,
+        Some(TestSettings::default())
+    );
     assert_eq!(rule("").prove, None);
-    assert_eq!(rule("prove = {}").prove, Some(Prove::default()));
+    assert_eq!(rule("prove = {}").prove, Some(TestSettings::default()));
 }
 
 #[test]
@@ -255,7 +263,7 @@ fn errors_say_where() {
 
 #[test]
 fn nights_pass_midnight() {
-    let has = |text: &str, minute| text.parse::<Hours>().unwrap().has(minute);
+    let has = |text: &str, minute| text.parse::<DailyWindow>().unwrap().has(minute);
     assert!(has("22:00-06:00", 23 * 60) && has("22:00-06:00", 0) && has("22:00-06:00", 359));
     assert!(!has("22:00-06:00", 360) && !has("22:00-06:00", 12 * 60));
     assert!(has("08:30-09:00", 510) && !has("08:30-09:00", 540));
@@ -274,8 +282,8 @@ proptest! {
         let share = Share(f64::from(n) / 1e5);
         let again: Share = share.to_string().parse().unwrap();
         prop_assert!((again.0 - share.0).abs() < 1e-9);
-        let hours = Hours { from, to: (from + long) % 1440 };
-        prop_assert_eq!(hours.to_string().parse::<Hours>().unwrap(), hours);
+        let hours = DailyWindow { from, to: (from + long) % 1440 };
+        prop_assert_eq!(hours.to_string().parse::<DailyWindow>().unwrap(), hours);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Simulates days: a host with process trees that grow, save, restart and end, and the policy.
 
 use super::*;
-use crate::observation::Detail;
+use crate::observation::TreeDetail;
 use crate::tests::{closer, seen};
-use hugeleaf_proof::sustained::Round;
+use hugeleaf_proof::long_holds::HoldRound;
 use hugeleaf_proof::{Arm, Verdict};
 use hugeleaf_units::Range;
 use proptest::prelude::*;
@@ -31,10 +31,10 @@ struct Program {
 }
 
 /// Returns holds with a gain of a tenth, which contradicts any loss.
-fn holds(settled: bool) -> Holds {
-    Holds {
+fn holds(settled: bool) -> HoldResult {
+    HoldResult {
         seconds: 40.0,
-        rounds: vec![Round {
+        rounds: vec![HoldRound {
             base: 1.0,
             large: 1.1,
             ratio: 1.1,
@@ -138,7 +138,7 @@ impl Sim {
             seen.resident = program.small + program.large;
             if needs_detail(&self.config, &self.state, &seen, now) {
                 self.closer_looks += 1;
-                seen.closer = Some(Detail {
+                seen.closer = Some(TreeDetail {
                     saving: program.saving,
                     thp_disabled: program.thp_disabled,
                     room: program.room,
@@ -241,7 +241,7 @@ impl Sim {
                             SessionPlan::Pairs(pairs) => (*pairs, None),
                             SessionPlan::Hold { .. } => (0, program.held.map(holds)),
                         };
-                        JobOutcome::Tested(TestSession {
+                        JobOutcome::Tested(TestSessionResult {
                             logs: (0..pairs)
                                 .map(|n| ratio.ln() + ((noise >> (n * 8)) % 100) as f64 / 2e4)
                                 .collect(),
@@ -482,10 +482,10 @@ fn a_scan_that_fails_changes_nothing_that_is_managed() {
         host: sim.host.clone(),
         programs: vec![sim.program(7).seen.clone()],
     };
-    let unreadable = Detail {
+    let unreadable = TreeDetail {
         moved: Some(Vec::new()),
         unreadable: Some("permission denied".into()),
-        ..Detail::default()
+        ..TreeDetail::default()
     };
     observation.programs[0].closer = Some(unreadable);
     let now = sim.now();
@@ -493,7 +493,7 @@ fn a_scan_that_fails_changes_nothing_that_is_managed() {
     assert!(decisions.is_empty());
     assert_eq!(sim.state.tracks[&id].moved.as_ref(), Some(&before));
     // A scan that succeeds counts.
-    observation.programs[0].closer = Some(Detail {
+    observation.programs[0].closer = Some(TreeDetail {
         moved: Some(before.memory.clone()),
         ..closer(300, 24)
     });

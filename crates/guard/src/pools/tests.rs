@@ -17,7 +17,7 @@ struct Sim {
     surplus: u64,
     /// Maximum number of pages available to the pool.
     most: u64,
-    may: Vec<ReturnLimit>,
+    may: Vec<ReturnablePool>,
     short: bool,
     paused: bool,
     seconds: u64,
@@ -35,7 +35,7 @@ impl Sim {
             reserved: 0,
             surplus: 0,
             most: u64::MAX,
-            may: vec![ReturnLimit {
+            may: vec![ReturnablePool {
                 page: page(),
                 node: Some(0),
                 pages: Pages(pages),

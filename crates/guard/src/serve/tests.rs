@@ -1,5 +1,5 @@
 use super::*;
-use hugeleaf_testkit::Repeating;
+use hugeleaf_testkit::RepeatingThread;
 use proptest::prelude::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -218,7 +218,7 @@ fn who_is_about_to_ask_is_closed_last() {
         response: drains.then(|| (Rc::from([]), 0)),
         drains,
     };
-    let mut serving = Serving::new(&listener, &answer);
+    let mut serving = ListenerState::new(&listener, &answer);
     for has_answer in std::iter::once(false).chain([true; CONNECTIONS * 2]) {
         serving.make_room();
         serving.connections.push_back(connection(has_answer));
@@ -239,7 +239,7 @@ fn a_flood_locks_nobody_out() {
     std::thread::scope(|scope| {
         let flood = |path| {
             let (mut open, address) = (VecDeque::new(), server.address);
-            Repeating::start(scope, move || {
+            RepeatingThread::start(scope, move || {
                 let Ok(mut stream) = TcpStream::connect(address) else {
                     return;
                 };
@@ -293,7 +293,7 @@ fn answers_are_given_again_and_accounted_for() {
     assert!(kept.len() <= KEPT);
 
     let before = ANSWERING.load(Ordering::Relaxed);
-    let mut budget = Budget::new();
+    let mut budget = AnswerBudget::new();
     let used = thread_usage();
     while thread_usage().since(used).processor() < SAVED * 2 {
         std::hint::black_box(vec![1u8; 1 << 16]);

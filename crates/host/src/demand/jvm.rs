@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::query::{complaint, query};
-use super::running::{Reader, arguments_of, held_on_pool, measured_pool, or_measured};
+use super::live_query::{complaint, query};
+use super::service_reader::{
+    ServiceReader, arguments_of, held_on_pool, measured_pool, or_measured,
+};
 use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::{
-    Demand, DemandError, HugePageSetting, Mappings, PageSource, Requirement, Service, ServiceKind,
+    Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
+    ServiceKind,
 };
 use crate::model::Process;
 use crate::process::find_variable;
@@ -44,7 +47,7 @@ pub(super) const PROGRAM: ProgramRule = ProgramRule {
 };
 
 /// Reads the demand of a stopped JVM from its intended flags, which may begin with its program.
-fn of_flags(reader: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
+fn of_flags(reader: &ServiceReader<'_>, flags: &str) -> Result<Service, DemandError> {
     let mut words: Vec<String> = flags.split_ascii_whitespace().map(str::to_owned).collect();
     let program = match words.first() {
         Some(word) if word.starts_with('/') => PathBuf::from(words.remove(0)),
@@ -64,7 +67,7 @@ fn of_flags(reader: &Reader<'_>, flags: &str) -> Result<Service, DemandError> {
     Ok(service)
 }
 
-fn of_process(reader: &Reader<'_>, process: &Process) -> Result<Service, DemandError> {
+fn of_process(reader: &ServiceReader<'_>, process: &Process) -> Result<Service, DemandError> {
     let process = reader.segments(process.pid)?;
     let mut service = reader.service(&process, ServiceKind::Jvm, "java");
     let arguments = flags_of(reader, &process);
@@ -86,7 +89,7 @@ fn of_process(reader: &Reader<'_>, process: &Process) -> Result<Service, DemandE
 }
 
 /// Returns the flags of a running JVM, those of its environment first, as the command line wins.
-fn flags_of(reader: &Reader<'_>, process: &Process) -> Vec<String> {
+fn flags_of(reader: &ServiceReader<'_>, process: &Process) -> Vec<String> {
     let mut flags = Vec::new();
     let environment = reader.root.read(format!("proc/{}/environ", process.pid));
     for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"] {
@@ -134,7 +137,7 @@ fn safe_flags(flags: &[String]) -> Vec<String> {
 
 /// Runs a JVM with these flags and returns its sizes.
 fn query_sizes(
-    reader: &Reader<'_>,
+    reader: &ServiceReader<'_>,
     program: &Path,
     flags: &[String],
     account: Option<(u32, u32)>,
@@ -175,7 +178,7 @@ pub struct JvmSizes {
     /// `-XX:+PrintFlagsFinal`.
     pub flags: BTreeMap<String, String>,
     /// The lines of `-Xlog:pagesize*`.
-    pub regions: Vec<Region>,
+    pub regions: Vec<JvmMemoryArea>,
 }
 
 impl JvmSizes {
@@ -190,7 +193,7 @@ impl JvmSizes {
 
 /// A part of a JVM's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Region {
+pub struct JvmMemoryArea {
     /// As in `Heap` or `CodeHeap 'non-nmethods'`.
     pub name: String,
     /// Its size. The requested size, if the line has that.
@@ -219,7 +222,7 @@ pub fn parse_sizes(text: &str) -> JvmSizes {
     sizes
 }
 
-fn region_of(text: &str) -> Option<Region> {
+fn region_of(text: &str) -> Option<JvmMemoryArea> {
     let (name, fields) = text.rsplit_once(": ")?;
     let field = |wanted: &str| {
         let mut words = fields.split_ascii_whitespace();
@@ -227,7 +230,7 @@ fn region_of(text: &str) -> Option<Region> {
         value.trim_end_matches('B').parse::<Bytes>().ok()
     };
     let asked = field("req_size");
-    Some(Region {
+    Some(JvmMemoryArea {
         name: name.trim().to_owned(),
         bytes: asked.or_else(|| field("size"))?,
         is_g1_table: asked.is_some(),
@@ -235,16 +238,16 @@ fn region_of(text: &str) -> Option<Region> {
 }
 
 /// Returns the memory that would be on huge pages, mapping by mapping.
-fn mappings_of(sizes: &JvmSizes, page: PageSize) -> Vec<Mappings> {
+fn mappings_of(sizes: &JvmSizes, page: PageSize) -> Vec<EqualMappings> {
     let at_least = |bytes: Bytes, pages: u64| bytes.get() / page.bytes().get() >= pages;
     let is_code =
-        |region: &&Region| region.name.starts_with("CodeHeap") || region.name == "CodeCache";
-    let code: Vec<&Region> = sizes.regions.iter().filter(is_code).collect();
+        |region: &&JvmMemoryArea| region.name.starts_with("CodeHeap") || region.name == "CodeCache";
+    let code: Vec<&JvmMemoryArea> = sizes.regions.iter().filter(is_code).collect();
     let code_bytes: Bytes = code.iter().map(|region| region.bytes).sum();
     let mut mappings = Vec::new();
     // A segmented cache is in one mapping and must be at least eight pages.
     if at_least(code_bytes, if code.len() > 1 { 8 } else { 1 }) {
-        mappings.push(Mappings::single(code_bytes));
+        mappings.push(EqualMappings::single(code_bytes));
     }
     for region in sizes.regions.iter().filter(|region| !is_code(region)) {
         let needed = match region.name.as_str() {
@@ -255,7 +258,7 @@ fn mappings_of(sizes: &JvmSizes, page: PageSize) -> Vec<Mappings> {
             _ => continue,
         };
         if at_least(region.bytes, needed) {
-            mappings.push(Mappings::single(region.bytes));
+            mappings.push(EqualMappings::single(region.bytes));
         }
     }
     if !sizes.regions.iter().any(|region| region.name == "Heap") {
@@ -267,7 +270,7 @@ fn mappings_of(sizes: &JvmSizes, page: PageSize) -> Vec<Mappings> {
 
 /// True if a table of the parallel collector consists of whole pages. Only then is it on huge ones.
 /// On huge pages the heap is rounded up to whole ones, and the table grows with it.
-fn is_whole(sizes: &JvmSizes, region: &Region, page: PageSize) -> bool {
+fn is_whole(sizes: &JvmSizes, region: &JvmMemoryArea, page: PageSize) -> bool {
     let unit = page.bytes().get();
     let heap = sizes.number("MaxHeapSize").filter(|n| *n > 0);
     let bytes = region.bytes.get();
@@ -285,7 +288,7 @@ fn is_whole(sizes: &JvmSizes, region: &Region, page: PageSize) -> bool {
 /// Returns the block start table of the old generation, which the parallel and the serial collector
 /// do not log: a byte per card. A part below a page at its end stays on base pages. On huge pages
 /// generations are whole pages, so the old one gets the rest of the young one.
-fn start_table(sizes: &JvmSizes, page: PageSize) -> Option<Mappings> {
+fn start_table(sizes: &JvmSizes, page: PageSize) -> Option<EqualMappings> {
     const CARD: u64 = 512;
     if !sizes.is_on("UseParallelGC") && !sizes.is_on("UseSerialGC") {
         return None;
@@ -297,25 +300,30 @@ fn start_table(sizes: &JvmSizes, page: PageSize) -> Option<Mappings> {
     let card = sizes.number("GCCardSizeInBytes").filter(|n| *n > 0);
     let card = card.unwrap_or(CARD);
     let whole = old.get() / card / unit;
-    (whole > 0).then(|| Mappings::single(Bytes(whole * unit)))
+    (whole > 0).then(|| EqualMappings::single(Bytes(whole * unit)))
 }
 
 /// Returns heap and tables of collectors that log none of them.
-fn unlogged(sizes: &JvmSizes) -> Vec<Mappings> {
+fn unlogged(sizes: &JvmSizes) -> Vec<EqualMappings> {
     let heap = sizes.number("MaxHeapSize").unwrap_or(0);
-    let mut mappings = vec![Mappings::single(Bytes(heap))];
+    let mut mappings = vec![EqualMappings::single(Bytes(heap))];
     if sizes.is_on("UseShenandoahGC") {
         // Two bitmaps of two bits per word, and the regions' own table, which takes a page.
-        mappings.push(Mappings {
+        mappings.push(EqualMappings {
             bytes: Bytes(heap / 32),
             count: 2,
         });
-        mappings.push(Mappings::single(Bytes(1)));
+        mappings.push(EqualMappings::single(Bytes(1)));
     }
     mappings
 }
 
-fn demand_of(sizes: &JvmSizes, flags: &[String], reader: &Reader<'_>, program: &Path) -> Demand {
+fn demand_of(
+    sizes: &JvmSizes,
+    flags: &[String],
+    reader: &ServiceReader<'_>,
+    program: &Path,
+) -> Demand {
     let asked = asked_page(flags);
     let default = reader.host.memory.default_hugetlb_page.get();
     let page = asked.or(default).unwrap_or(reader.host.base_page);
@@ -354,10 +362,14 @@ fn switch(flags: &[String], name: &str) -> Option<bool> {
 fn huge_page_setting(flags: &[String]) -> HugePageSetting {
     let is_thp = switch(flags, "UseTransparentHugePages") == Some(true);
     match (switch(flags, "UseLargePages"), is_thp) {
-        (Some(true), _) => HugePageSetting::new(Requirement::IfAvailable, "-XX:+UseLargePages"),
-        (Some(false), _) => HugePageSetting::new(Requirement::Never, "-XX:-UseLargePages"),
-        (None, true) => HugePageSetting::new(Requirement::Never, "-XX:+UseTransparentHugePages"),
-        (None, false) => HugePageSetting::new(Requirement::Never, ""),
+        (Some(true), _) => {
+            HugePageSetting::new(HugePageRequirement::IfAvailable, "-XX:+UseLargePages")
+        }
+        (Some(false), _) => HugePageSetting::new(HugePageRequirement::Never, "-XX:-UseLargePages"),
+        (None, true) => {
+            HugePageSetting::new(HugePageRequirement::Never, "-XX:+UseTransparentHugePages")
+        }
+        (None, false) => HugePageSetting::new(HugePageRequirement::Never, ""),
     }
 }
 
@@ -386,7 +398,7 @@ mod tests {
 
     fn pages(text: &str) -> u64 {
         let mappings = mappings_of(&parse_sizes(text), two_mib());
-        let of = |p: &Mappings| two_mib().pages_for(p.bytes).get() * p.count;
+        let of = |p: &EqualMappings| two_mib().pages_for(p.bytes).get() * p.count;
         mappings.iter().map(of).sum()
     }
 
@@ -458,11 +470,11 @@ mod tests {
         assert_eq!(safe_flags(&flags), ["-Xmx8g", "-XX:+UseG1GC"]);
         assert_eq!(
             huge_page_setting(&flags).requirement,
-            Requirement::IfAvailable
+            HugePageRequirement::IfAvailable
         );
         assert_eq!(
             huge_page_setting(&words("-Xmx1g")).requirement,
-            Requirement::Never
+            HugePageRequirement::Never
         );
         let sized = words("-XX:LargePageSizeInBytes=1g");
         assert_eq!(asked_page(&sized), "1G".parse().ok());

@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use super::query::{complaint, query};
-use super::running::{Reader, arguments_of, or_measured};
+use super::live_query::{complaint, query};
+use super::service_reader::{ServiceReader, arguments_of, or_measured};
 use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::{
-    Demand, DemandError, HugePageSetting, Mappings, PageSource, Requirement, Service, ServiceKind,
-    account,
+    Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
+    ServiceKind, user_account,
 };
 use crate::model::Process;
 
@@ -49,7 +49,7 @@ pub(super) const PROGRAM: ProgramRule = ProgramRule {
 };
 
 /// Reads a stopped server, by its option file or by its default ones.
-fn of_options(reader: &Reader<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
+fn of_options(reader: &ServiceReader<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
     let program = ["mariadbd", "mysqld"]
         .iter()
         .flat_map(|name| ["/usr/sbin", "/usr/bin", "/usr/libexec"].map(|f| format!("{f}/{name}")))
@@ -75,7 +75,7 @@ fn of_options(reader: &Reader<'_>, file: Option<&Path>) -> Result<Service, Deman
         }
         arguments.push(format!("--defaults-file={}", file.display()));
     }
-    let user = account::read_user(reader.root, "mysql");
+    let user = user_account::read_user(reader.root, "mysql");
     let account = match user.known() {
         _ if hugeleaf_sys::effective_uid() != 0 => None,
         Some(user) => Some((user.uid, user.gid)),
@@ -93,7 +93,7 @@ fn of_options(reader: &Reader<'_>, file: Option<&Path>) -> Result<Service, Deman
     Ok(service)
 }
 
-fn of_process(reader: &Reader<'_>, process: &Process) -> Result<Service, DemandError> {
+fn of_process(reader: &ServiceReader<'_>, process: &Process) -> Result<Service, DemandError> {
     let process = reader.segments(process.pid)?;
     let mut service = reader.service(&process, ServiceKind::MariaDb, "mariadb");
     let arguments = arguments_of(reader.root, process.pid);
@@ -102,7 +102,7 @@ fn of_process(reader: &Reader<'_>, process: &Process) -> Result<Service, DemandE
         .find_map(|a| a.strip_prefix("--defaults-file="));
     service.configured_by = file.map(PathBuf::from);
     // On base pages the caches cannot be distinguished from its other memory.
-    service.huge_page_setting.requirement = Requirement::IfAvailable;
+    service.huge_page_setting.requirement = HugePageRequirement::IfAvailable;
     let asked = reader.program_to_query(process.pid).and_then(|program| {
         let user = service.user.as_ref().map(|user| (user.uid, user.gid));
         let options = options_of(reader, &program, &safe_arguments(&arguments), user)?;
@@ -136,7 +136,7 @@ fn safe_arguments(arguments: &[String]) -> Vec<String> {
 
 /// Returns the options in force, as the program itself reads them.
 fn options_of(
-    reader: &Reader<'_>,
+    reader: &ServiceReader<'_>,
     program: &Path,
     arguments: &[String],
     account: Option<(u32, u32)>,
@@ -176,9 +176,9 @@ pub fn parse_options(text: &str) -> BTreeMap<String, String> {
 fn huge_page_setting(options: &BTreeMap<String, String>) -> HugePageSetting {
     let value = options.get("large-pages").map_or("", String::as_str);
     let (how, word) = match value {
-        "TRUE" | "ON" | "1" => (Requirement::IfAvailable, "ON"),
-        "FALSE" | "OFF" | "0" => (Requirement::Never, "OFF"),
-        _ => (Requirement::Unknown, value),
+        "TRUE" | "ON" | "1" => (HugePageRequirement::IfAvailable, "ON"),
+        "FALSE" | "OFF" | "0" => (HugePageRequirement::Never, "OFF"),
+        _ => (HugePageRequirement::Unknown, value),
     };
     HugePageSetting::new(how, format!("large_pages = {word}"))
 }
@@ -195,7 +195,7 @@ fn demand_of(options: &BTreeMap<String, String>, program: &Path) -> Demand {
     )
 }
 
-fn mappings_of(options: &BTreeMap<String, String>) -> Vec<Mappings> {
+fn mappings_of(options: &BTreeMap<String, String>) -> Vec<EqualMappings> {
     let number = |name: &str| options.get(name).and_then(|n| n.parse::<u64>().ok());
     let bytes = |name: &str| number(name).unwrap_or(0);
     let segments = bytes("key-cache-segments").max(1);
@@ -204,17 +204,17 @@ fn mappings_of(options: &BTreeMap<String, String>) -> Vec<Mappings> {
     let aria_block = number("aria-block-size").unwrap_or(ARIA_BLOCK).max(1);
     let aria_size = bytes("aria-pagecache-buffer-size");
     let mut mappings = vec![
-        Mappings {
+        EqualMappings {
             bytes: blocks_in(key_size, key_block, KEY_DESCRIPTORS),
             count: segments,
         },
-        Mappings::single(blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS)),
+        EqualMappings::single(blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS)),
     ];
     mappings.extend(buffer_pool(
         bytes(BUFFER_POOL),
         bytes("innodb-buffer-pool-chunk-size"),
     ));
-    mappings.push(Mappings {
+    mappings.push(EqualMappings {
         bytes: Bytes(bytes("innodb-log-buffer-size")),
         count: 2,
     });
@@ -246,14 +246,14 @@ fn blocks_in(size: u64, block: u64, descriptors: u64) -> Bytes {
 /// Returns InnoDB's buffer pool. It is one mapping since 10.11.12, where the option for chunks has no
 /// effect and reads 0. Before that, and in MySQL, it is chunks with the descriptors of their pages.
 /// Those are estimated at 1/32 of a chunk, since no such version was tried.
-fn buffer_pool(size: u64, chunk: u64) -> Vec<Mappings> {
+fn buffer_pool(size: u64, chunk: u64) -> Vec<EqualMappings> {
     const EXTENT: u64 = 8 << 20; // not a page size: what the pool is rounded up to
     if chunk == 0 {
-        return vec![Mappings::single(Bytes(
+        return vec![EqualMappings::single(Bytes(
             size.checked_next_multiple_of(EXTENT).unwrap_or(size),
         ))];
     }
-    vec![Mappings {
+    vec![EqualMappings {
         bytes: Bytes(chunk.saturating_add(chunk / 32)),
         count: size.div_ceil(chunk),
     }]
@@ -301,11 +301,11 @@ mod tests {
         assert_eq!(options.len(), 3);
         assert_eq!(options["socket"], "/run/a b");
         let wish = huge_page_setting(&options);
-        let expected = (Requirement::IfAvailable, "large_pages = ON");
+        let expected = (HugePageRequirement::IfAvailable, "large_pages = ON");
         assert_eq!((wish.requirement, wish.text.as_str()), expected);
         assert_eq!(
             huge_page_setting(&BTreeMap::new()).requirement,
-            Requirement::Unknown
+            HugePageRequirement::Unknown
         );
     }
 

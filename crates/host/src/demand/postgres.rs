@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::postgres_files::setting_in_files;
-use super::query::{complaint, query};
-use super::running::{Reader, arguments_of, held_of, shared_objects};
+use super::live_query::{complaint, query};
+use super::postgres_config::setting_in_files;
+use super::service_reader::{ServiceReader, arguments_of, held_of, shared_objects};
 use super::source_kind::{FlagArity, ProgramRule, SourceKind};
 use super::{
-    Demand, DemandError, HugePageSetting, Mappings, PageSource, Requirement, Service, ServiceKind,
-    account,
+    Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
+    ServiceKind, user_account,
 };
-use crate::model::{Process, Segment};
+use crate::model::{Process, ProcessMapping};
 use crate::root::UserFiles;
 
 const PID_FILE: &str = "postmaster.pid";
@@ -50,7 +50,7 @@ pub(super) const PROGRAM: ProgramRule = ProgramRule {
 
 /// Reads a stopped cluster, by the server's command or Debian's (`pg_ctlcluster 15-main start`).
 fn of_command(
-    reader: &Reader<'_>,
+    reader: &ServiceReader<'_>,
     program: &str,
     words: &[&str],
 ) -> Option<Result<Service, DemandError>> {
@@ -75,7 +75,7 @@ fn of_command(
 }
 
 /// Reads the cluster in a data folder, running or not.
-fn of_folder(reader: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
+fn of_folder(reader: &ServiceReader<'_>, data: &Path) -> Result<Service, DemandError> {
     let data = &reader.resolved(data);
     let unseen = |e: std::io::Error| match e.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => no_data_folder(data),
@@ -92,14 +92,16 @@ fn of_folder(reader: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
     }
     let cluster = Cluster::find(reader, data, &version, owner)?;
     let mut service = Service::new(format!("postgresql-{version}"), ServiceKind::PostgreSql);
-    service.user = Some(account::of_uid(reader.root, cluster.owner.0));
+    service.user = Some(user_account::of_uid(reader.root, cluster.owner.0));
     service.configured_by = Some(data.clone());
     let is_said = [&cluster.config, &data.join("postgresql.auto.conf")]
         .iter()
         .any(|file| setting_in_files(&theirs, file, "huge_pages").is_some());
     service.huge_page_setting =
         match huge_page_setting(&cluster.query_setting(reader, "huge_pages")?) {
-            wish if wish.requirement == Requirement::IfAvailable && !is_said => by_default(),
+            wish if wish.requirement == HugePageRequirement::IfAvailable && !is_said => {
+                by_default()
+            }
             wish => wish,
         };
     // Before version 12 there is no such setting, and mmap is the only kind.
@@ -109,7 +111,7 @@ fn of_folder(reader: &Reader<'_>, data: &Path) -> Result<Service, DemandError> {
     Ok(service)
 }
 
-fn of_postmaster(reader: &Reader<'_>, postmaster: &Process) -> Result<Service, DemandError> {
+fn of_postmaster(reader: &ServiceReader<'_>, postmaster: &Process) -> Result<Service, DemandError> {
     let process = reader.segments(postmaster.pid)?;
     let mut service = reader.service(&process, ServiceKind::PostgreSql, "postgresql");
     let data = reader.link(process.pid, "cwd");
@@ -117,7 +119,7 @@ fn of_postmaster(reader: &Reader<'_>, postmaster: &Process) -> Result<Service, D
     // The mapping with the buffers is by far the largest shared one.
     let largest = shared_objects(&process).max_by_key(|segment| segment.range.len());
     service.demands = largest.map(measured).into_iter().collect();
-    let configured = Configured {
+    let configured = PostgresConfig {
         arguments: arguments_of(reader.root, process.pid),
         files: reader.files_of(&process),
         data,
@@ -138,7 +140,7 @@ fn of_postmaster(reader: &Reader<'_>, postmaster: &Process) -> Result<Service, D
 
 /// Queries a running server for its size and for settings that wait for a restart, and adds them to the
 /// measured size. Without permission to connect, only the measured size remains.
-fn query_server(reader: &Reader<'_>, service: &mut Service) {
+fn query_server(reader: &ServiceReader<'_>, service: &mut Service) {
     let Some(answer) = answer_of_running(reader, service) else {
         return;
     };
@@ -149,7 +151,7 @@ fn query_server(reader: &Reader<'_>, service: &mut Service) {
 
 /// Returns `537MB|max_connections, shared_buffers`: the size, empty before version 15, and pending
 /// settings.
-fn answer_of_running(reader: &Reader<'_>, service: &Service) -> Option<String> {
+fn answer_of_running(reader: &ServiceReader<'_>, service: &Service) -> Option<String> {
     const QUERY: &str = "SELECT current_setting('shared_memory_size', true), \
         (SELECT string_agg(name, ', ' ORDER BY name) FROM pg_settings WHERE pending_restart)";
     let (pid, user) = (*service.pids.first()?, service.user.as_ref()?);
@@ -199,8 +201,8 @@ fn source_of(answer: &str, measured: &str) -> String {
     }
 }
 
-fn measured(segment: &Segment) -> Demand {
-    let mappings = vec![Mappings::single(segment.range.len())];
+fn measured(segment: &ProcessMapping) -> Demand {
+    let mappings = vec![EqualMappings::single(segment.range.len())];
     Demand {
         held: Some(held_of(segment)),
         ..Demand::new(
@@ -214,10 +216,10 @@ fn measured(segment: &Segment) -> Demand {
 
 fn huge_page_setting(value: &str) -> HugePageSetting {
     let how = match value.trim().to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" => Requirement::Always,
-        "try" => Requirement::IfAvailable,
-        "off" | "false" | "no" | "0" => Requirement::Never,
-        _ => Requirement::Unknown,
+        "on" | "true" | "yes" | "1" => HugePageRequirement::Always,
+        "try" => HugePageRequirement::IfAvailable,
+        "off" | "false" | "no" | "0" => HugePageRequirement::Never,
+        _ => HugePageRequirement::Unknown,
     };
     HugePageSetting::new(how, format!("huge_pages = {}", value.trim()))
 }
@@ -231,7 +233,7 @@ fn unless_elsewhere(wish: HugePageSetting, kind: Option<&str>) -> HugePageSettin
     match kind.map(str::trim) {
         None | Some("mmap") => wish,
         Some(kind) => HugePageSetting::new(
-            Requirement::Cannot,
+            HugePageRequirement::Cannot,
             format!("{SHARED_MEMORY_TYPE} = {kind}"),
         ),
     }
@@ -239,16 +241,16 @@ fn unless_elsewhere(wish: HugePageSetting, kind: Option<&str>) -> HugePageSettin
 
 /// Returns PostgreSQL's default without a setting: `try`.
 fn by_default() -> HugePageSetting {
-    HugePageSetting::new(Requirement::IfAvailable, "")
+    HugePageSetting::new(HugePageRequirement::IfAvailable, "")
 }
 
-struct Configured {
+struct PostgresConfig {
     arguments: Vec<String>,
     files: Option<UserFiles>,
     data: Option<PathBuf>,
 }
 
-impl Configured {
+impl PostgresConfig {
     /// Returns the configured value: from its command line, else from its files.
     fn setting(&self, name: &str) -> Option<String> {
         if let Some(value) = setting_in_arguments(&self.arguments, name) {
@@ -362,7 +364,7 @@ fn version_of(theirs: &UserFiles, data: &Path) -> Result<String, DemandError> {
 }
 
 /// Returns the running postmaster of a data folder. Its working folder is the data folder.
-fn running_in(reader: &Reader<'_>, theirs: &UserFiles, data: &Path) -> Option<Process> {
+fn running_in(reader: &ServiceReader<'_>, theirs: &UserFiles, data: &Path) -> Option<Process> {
     let text = theirs.read(&data.join(PID_FILE)).known()?.clone();
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
     let process = crate::process::read_basics(reader.root, pid).ok()?;
@@ -383,7 +385,7 @@ struct Cluster {
 
 impl Cluster {
     fn find(
-        reader: &Reader<'_>,
+        reader: &ServiceReader<'_>,
         data: &Path,
         version: &str,
         owner: (u32, u32),
@@ -413,7 +415,11 @@ impl Cluster {
     }
 
     /// Returns one setting, as its own program prints it.
-    fn query_setting(&self, reader: &Reader<'_>, setting: &str) -> Result<String, DemandError> {
+    fn query_setting(
+        &self,
+        reader: &ServiceReader<'_>,
+        setting: &str,
+    ) -> Result<String, DemandError> {
         let arguments = [
             "-D".to_owned(),
             self.data.display().to_string(),
@@ -445,7 +451,7 @@ impl Cluster {
 
     /// Returns its demand. The figure is in whole MB, rounded up. Rounding it again to pages of a MB or
     /// more gives the same as rounding the bytes, which are not reported.
-    fn demand(&self, reader: &Reader<'_>) -> Result<Demand, DemandError> {
+    fn demand(&self, reader: &ServiceReader<'_>) -> Result<Demand, DemandError> {
         const SETTING: &str = "shared_memory_size";
         let answer = self.query_setting(reader, SETTING)?;
         let mib: u64 = answer.parse().map_err(|_| {
@@ -457,7 +463,7 @@ impl Cluster {
                 "start the cluster and run this again: a running cluster is measured",
             )
         })?;
-        let mappings = vec![Mappings::single(Bytes::from_mib(mib))];
+        let mappings = vec![EqualMappings::single(Bytes::from_mib(mib))];
         let source = format!("{} -C {SETTING}", self.program.display());
         let block = self.query_setting(reader, "block_size").ok();
         let block = block.and_then(|bytes| bytes.parse().ok()).map(Bytes);
@@ -471,7 +477,7 @@ impl Cluster {
 }
 
 /// Returns configuration and data folder of every cluster below `/etc/postgresql`.
-fn debian_clusters(reader: &Reader<'_>) -> Vec<(PathBuf, PathBuf)> {
+fn debian_clusters(reader: &ServiceReader<'_>) -> Vec<(PathBuf, PathBuf)> {
     let list = |folder: &str| reader.root.list(folder).or_default();
     let mut found = Vec::new();
     for version in list("etc/postgresql") {
@@ -489,7 +495,7 @@ fn debian_clusters(reader: &Reader<'_>) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-fn program_of(reader: &Reader<'_>, version: &str) -> Option<PathBuf> {
+fn program_of(reader: &ServiceReader<'_>, version: &str) -> Option<PathBuf> {
     let major = version.split('.').next().unwrap_or(version);
     let candidates = [
         format!("/usr/lib/postgresql/{major}/bin/postgres"),
@@ -523,9 +529,12 @@ mod tests {
     #[test]
     fn memory_that_is_not_mapped_never_comes_from_a_pool() {
         let wish = |kind| unless_elsewhere(huge_page_setting("on"), kind);
-        assert_eq!(wish(Some("mmap")).requirement, Requirement::Always);
-        assert_eq!(wish(None).requirement, Requirement::Always);
-        assert_eq!(wish(Some("sysv\n")).requirement, Requirement::Cannot);
+        assert_eq!(wish(Some("mmap")).requirement, HugePageRequirement::Always);
+        assert_eq!(wish(None).requirement, HugePageRequirement::Always);
+        assert_eq!(
+            wish(Some("sysv\n")).requirement,
+            HugePageRequirement::Cannot
+        );
         assert_eq!(wish(Some("sysv")).text, "shared_memory_type = sysv");
     }
 

@@ -2,9 +2,11 @@
 
 use hugeleaf_units::Bytes;
 
-use super::running::{Reader, held_of, measured_pool, private_segments, shared_objects};
+use super::service_reader::{
+    ServiceReader, held_of, measured_pool, private_segments, shared_objects,
+};
 use super::source_kind::ProgramRule;
-use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind};
+use super::{Demand, DemandError, EqualMappings, PageSource, Service, ServiceKind};
 use crate::model::{PageUsage, Process};
 
 /// Redis and similar servers: all memory is private, and saved by a forked child. A child that
@@ -24,7 +26,10 @@ pub(super) const REDIS: ProgramRule = ProgramRule {
 };
 
 /// Groups related processes by their memory in use: shared memory once, private memory each.
-pub(super) fn group(reader: &Reader<'_>, processes: &[&Process]) -> Result<Service, DemandError> {
+pub(super) fn group(
+    reader: &ServiceReader<'_>,
+    processes: &[&Process],
+) -> Result<Service, DemandError> {
     let mut read_in = Vec::new();
     let mut failed = None;
     for process in processes {
@@ -49,7 +54,7 @@ pub(super) fn group(reader: &Reader<'_>, processes: &[&Process]) -> Result<Servi
     Ok(service)
 }
 
-fn demands(reader: &Reader<'_>, processes: &[Process]) -> Vec<Demand> {
+fn demands(reader: &ServiceReader<'_>, processes: &[Process]) -> Vec<Demand> {
     let pools = reader.host.pools.iter().map(|pool| pool.size);
     let smallest = pools.chain(reader.host.pmd_page.get()).min();
     let least = smallest.map_or(Bytes(u64::MAX), |size| size.bytes());
@@ -61,7 +66,7 @@ fn demands(reader: &Reader<'_>, processes: &[Process]) -> Vec<Demand> {
             if is_new && segment.request.hugetlb.is_none() && segment.range.len() >= least {
                 seen.push(segment.object);
                 let what = format!("shared memory {}", segment.name);
-                let mappings = vec![Mappings::single(segment.range.len())];
+                let mappings = vec![EqualMappings::single(segment.range.len())];
                 let source = "the length of the mapping";
                 demands.push(Demand {
                     held: Some(held_of(segment)),
@@ -85,7 +90,7 @@ fn private(process: &Process) -> Option<Demand> {
         held: Some(held),
         ..Demand::new(
             what,
-            vec![Mappings::single(bytes)],
+            vec![EqualMappings::single(bytes)],
             PageSource::Thp,
             "resident memory",
         )

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use super::running::Reader;
+use super::service_reader::ServiceReader;
 use super::{DemandError, Service, ServiceKind};
 use crate::model::Process;
 
@@ -18,7 +18,7 @@ pub struct SourceKind {
     pub check: Option<Check>,
     /// True if the memory is of no existing program. The user must then give its name, account and node.
     pub is_synthetic: bool,
-    pub(super) read: fn(&Reader<'_>, &OsStr) -> Result<Vec<Service>, DemandError>,
+    pub(super) read: fn(&ServiceReader<'_>, &OsStr) -> Result<Vec<Service>, DemandError>,
 }
 
 /// Returns the reason why a text cannot be a value.
@@ -42,9 +42,9 @@ pub(super) struct ProgramRule {
     pub is: fn(&str) -> bool,
     /// True if a child of the same name belongs to its parent: a backend, or a saving child.
     pub forks: bool,
-    pub running: fn(&Reader<'_>, &Process, &[Process]) -> Result<Service, DemandError>,
+    pub running: fn(&ServiceReader<'_>, &Process, &[Process]) -> Result<Service, DemandError>,
     /// Reads a stopped service, by the program and the words of its unit's command. `None` if these do not
     /// start this program.
-    pub stopped: fn(&Reader<'_>, &str, &[&str]) -> Option<ServiceResult>,
-    pub query: Option<fn(&Reader<'_>, &mut Service)>,
+    pub stopped: fn(&ServiceReader<'_>, &str, &[&str]) -> Option<ServiceResult>,
+    pub query: Option<fn(&ServiceReader<'_>, &mut Service)>,
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use hugeleaf_units::Bytes;
 
 use super::source_kind::{FlagArity, SourceKind};
-use super::{Demand, DemandError, Mappings, PageSource, Service, ServiceKind};
+use super::{Demand, DemandError, EqualMappings, PageSource, Service, ServiceKind};
 
 pub(super) const BYTES: SourceKind = SourceKind {
     flag: "bytes",
@@ -20,7 +20,7 @@ pub(super) const BYTES: SourceKind = SourceKind {
             let what = "--bytes 0: nothing to plan";
             return Err(DemandError::usage(what, "as in --bytes 8G"));
         }
-        let mappings = vec![Mappings::single(bytes)];
+        let mappings = vec![EqualMappings::single(bytes)];
         let demand = Demand::new("memory", mappings, PageSource::Pool, "--bytes");
         Ok(vec![service("bytes", ServiceKind::Other, demand)])
     },
@@ -60,7 +60,7 @@ fn rule(segments: u64) -> Demand {
     const RULE_PAGE: Bytes = Bytes::from_mib(16);
     const PAGES_A_SEGMENT: u64 = 16;
     const MORE: u64 = 32;
-    let segment = Mappings {
+    let segment = EqualMappings {
         bytes: RULE_PAGE * PAGES_A_SEGMENT,
         count: segments,
     };
@@ -69,7 +69,7 @@ fn rule(segments: u64) -> Demand {
         .saturating_add(MORE);
     Demand::new(
         "data segments plus 32 pages",
-        vec![segment, Mappings::single(RULE_PAGE * MORE)],
+        vec![segment, EqualMappings::single(RULE_PAGE * MORE)],
         PageSource::Pool,
         format!(
             "the published rule: {segments} × {PAGES_A_SEGMENT} + {MORE} = {in_rule} \

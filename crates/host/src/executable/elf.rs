@@ -68,19 +68,19 @@ pub fn parse_elf(bytes: &[u8]) -> Result<Elf, ElfError> {
 
 /// A number format: 32 or 64 bits, little or big endian.
 #[derive(Clone, Copy)]
-struct Layout {
+struct ElfEncoding {
     wide: bool,
     little: bool,
 }
 
-struct Part {
+struct ProgramHeader {
     kind: u32,
     offset: u64,
     address: u64,
     length: u64,
 }
 
-impl Layout {
+impl ElfEncoding {
     /// Returns the number of `width` bytes at `at`.
     fn number(
         self,
@@ -112,13 +112,13 @@ impl Layout {
 
 /// The number format, the architecture and the program headers of a file.
 struct Headers {
-    layout: Layout,
+    layout: ElfEncoding,
     machine: u16,
-    parts: Vec<Part>,
+    parts: Vec<ProgramHeader>,
 }
 
 impl Headers {
-    fn of_kind(&self, kind: u32) -> Option<&Part> {
+    fn of_kind(&self, kind: u32) -> Option<&ProgramHeader> {
         self.parts.iter().find(|part| part.kind == kind)
     }
 }
@@ -131,7 +131,7 @@ fn headers(read: ReadAt<'_>) -> Result<Headers, ElfError> {
     }
     let class = *header.get(4).ok_or(ElfError::Short(HEADER))?;
     let order = *header.get(5).ok_or(ElfError::Short(HEADER))?;
-    let layout = Layout {
+    let layout = ElfEncoding {
         wide: match class {
             1 => false,
             2 => true,
@@ -210,7 +210,11 @@ pub(super) fn exports(read: ReadAt<'_>, name: &str) -> Result<bool, ElfError> {
     Ok(false)
 }
 
-fn parts(read: ReadAt<'_>, layout: Layout, header: &[u8]) -> Result<Vec<Part>, ElfError> {
+fn parts(
+    read: ReadAt<'_>,
+    layout: ElfEncoding,
+    header: &[u8],
+) -> Result<Vec<ProgramHeader>, ElfError> {
     const HEADERS: &str = "program headers";
     let offset = layout.word(header, (28, 32), HEADERS)?;
     let length = usize::from(layout.half(header, (42, 54), HEADERS)?);
@@ -227,7 +231,7 @@ fn parts(read: ReadAt<'_>, layout: Layout, header: &[u8]) -> Result<Vec<Part>, E
     for i in 0..count {
         let entry = table.get(i * length..).ok_or(ElfError::Short(HEADERS))?;
         let kind = layout.number(entry, 0, 4, HEADERS)?;
-        parts.push(Part {
+        parts.push(ProgramHeader {
             kind: u32::try_from(kind).unwrap_or(u32::MAX),
             offset: layout.word(entry, (4, 8), HEADERS)?,
             address: layout.word(entry, (8, 16), HEADERS)?,
@@ -240,8 +244,8 @@ fn parts(read: ReadAt<'_>, layout: Layout, header: &[u8]) -> Result<Vec<Part>, E
 /// Returns tags and values of the dynamic section.
 fn dynamic_entries(
     read: ReadAt<'_>,
-    layout: Layout,
-    dynamic: &Part,
+    layout: ElfEncoding,
+    dynamic: &ProgramHeader,
 ) -> Result<Vec<(u64, u64)>, ElfError> {
     const SECTION: &str = "dynamic section";
     let width = if layout.wide { 16 } else { 8 };
@@ -261,7 +265,11 @@ fn dynamic_entries(
 }
 
 /// Returns the names of the libraries that the dynamic section requires.
-fn needed(read: ReadAt<'_>, headers: &Headers, dynamic: &Part) -> Result<Vec<String>, ElfError> {
+fn needed(
+    read: ReadAt<'_>,
+    headers: &Headers,
+    dynamic: &ProgramHeader,
+) -> Result<Vec<String>, ElfError> {
     let (mut names, mut table) = (Vec::new(), None);
     for (tag, value) in dynamic_entries(read, headers.layout, dynamic)? {
         match tag {
@@ -283,7 +291,7 @@ fn needed(read: ReadAt<'_>, headers: &Headers, dynamic: &Part) -> Result<Vec<Str
 }
 
 /// Returns the file offset of an address of the program.
-fn offset_of(address: u64, parts: &[Part]) -> Option<u64> {
+fn offset_of(address: u64, parts: &[ProgramHeader]) -> Option<u64> {
     parts
         .iter()
         .filter(|part| part.kind == PT_LOAD)

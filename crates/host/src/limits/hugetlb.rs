@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use super::cgroup_paths::{CgroupMount, below, shown};
 use crate::fact::Fact;
 pub use crate::model::name_of;
-use crate::model::{Cgroup, HugetlbLimit};
+use crate::model::{HugetlbCgroup, HugetlbLimit};
 use crate::parse::{self, ParseError};
 use crate::root::Root;
 
@@ -16,12 +16,12 @@ pub(super) fn of_cgroup(
     mount: &CgroupMount,
     path: &str,
     sizes: &[PageSize],
-) -> Option<Cgroup> {
+) -> Option<HugetlbCgroup> {
     let hugetlb: Vec<HugetlbLimit> = sizes
         .iter()
         .filter_map(|size| limit(root, mount, path, *size))
         .collect();
-    (!hugetlb.is_empty()).then(|| Cgroup {
+    (!hugetlb.is_empty()).then(|| HugetlbCgroup {
         version: mount.version,
         path: shown(path),
         folder: format!("{}{path}", mount.at),

@@ -16,7 +16,7 @@ use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{Host, PageUsage, Process, ProcessKind, SharedObject};
+use crate::model::{Host, PageUsage, Process, ProcessKind, SharedMemoryObject};
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps};
 use crate::process::read::{SmapsPageSizes, read_basics, read_smaps};
@@ -44,7 +44,7 @@ pub fn read_all_processes(
     root: &Root,
     kernel: &Kernel,
     host: &Host,
-) -> (Vec<Process>, Vec<SharedObject>) {
+) -> (Vec<Process>, Vec<SharedMemoryObject>) {
     let pids = all_pids(root);
     let pmd = SmapsPageSizes::from_host(host).pmd();
     let mut seen: Vec<ScannedProcess> = in_parallel(&pids, 1, |pid| scan_process(root, *pid, pmd))
@@ -61,7 +61,7 @@ pub fn read_all_processes(
         base: host.base_page,
         pmd,
     };
-    let mut shared: Vec<SharedObject> = objects
+    let mut shared: Vec<SharedMemoryObject> = objects
         .iter()
         .map(|(id, attached)| walker.read_object(*id, attached, &seen))
         .collect();
@@ -181,14 +181,14 @@ struct Walker<'a> {
 
 /// Result of a walk: bytes present, and bytes of those mapped by huge entries.
 #[derive(Clone, Copy, Default)]
-struct Walked {
+struct WalkedBytes {
     present: Bytes,
     huge: Bytes,
 }
 
 impl Walker<'_> {
-    fn walk(&self, pagemap: &File, ranges: impl Iterator<Item = Range>) -> Option<Walked> {
-        let mut walked = Walked::default();
+    fn walk(&self, pagemap: &File, ranges: impl Iterator<Item = Range>) -> Option<WalkedBytes> {
+        let mut walked = WalkedBytes::default();
         for range in ranges {
             let map = self.kernel.page_map(pagemap, range, ScanDetail::Sizes);
             for run in map.ok().filter(|map| map.huge_known)?.runs {
@@ -204,7 +204,7 @@ impl Walker<'_> {
         Some(walked)
     }
 
-    fn walk_object(&self, s: &ScannedProcess, id: ObjectId) -> Option<Walked> {
+    fn walk_object(&self, s: &ScannedProcess, id: ObjectId) -> Option<WalkedBytes> {
         if !s.smaps.is_empty() {
             return Some(walked_by_kernel(&s.smaps, id));
         }
@@ -219,7 +219,7 @@ impl Walker<'_> {
         id: ObjectId,
         attached: &[usize],
         seen: &[ScannedProcess],
-    ) -> SharedObject {
+    ) -> SharedMemoryObject {
         // Huge pages can be mapped whole if address and offset agree modulo their size.
         let is_aligned = |m: &MapLine| self.pmd.divides(m.range.start().wrapping_sub(m.offset));
         let aligned = |i: usize| seen[i].of(id).iter().all(is_aligned);
@@ -237,7 +237,7 @@ impl Walker<'_> {
             .filter(|i| !aligned(**i))
             .map(|i| seen[*i].process.pid)
             .collect();
-        SharedObject {
+        SharedMemoryObject {
             object: id,
             name: name.unwrap_or_default(),
             by_page_size: by_page_size.unwrap_or_default(),
@@ -278,14 +278,14 @@ impl Walker<'_> {
         tables
     }
 
-    fn held(&self, walked: Walked) -> Vec<PageUsage> {
+    fn held(&self, walked: WalkedBytes) -> Vec<PageUsage> {
         let (mut table, on_base) = (Vec::new(), walked.present - walked.huge);
         PageUsage::add(&mut table, self.base, PageKind::Base, on_base);
         PageUsage::add(&mut table, self.pmd, PageKind::Thp, walked.huge);
         table
     }
 
-    fn table_of(&self, s: &ScannedProcess, shared: &[SharedObject]) -> Fact<Vec<PageUsage>> {
+    fn table_of(&self, s: &ScannedProcess, shared: &[SharedMemoryObject]) -> Fact<Vec<PageUsage>> {
         if s.process.by_page_size.error().is_some() {
             return s.process.by_page_size.clone();
         }
@@ -299,14 +299,14 @@ impl Walker<'_> {
             Some(huge) => {
                 let present = s.process.resident;
                 let huge = huge.min(present);
-                Fact::Known(self.held(Walked { present, huge }))
+                Fact::Known(self.held(WalkedBytes { present, huge }))
             }
             None => table_from_smaps(self.root, self.host, &s.process),
         }
     }
 
     /// Returns the bytes that huge entries map in a process. `None` if the kernel cannot scan them.
-    fn huge_bytes(&self, s: &ScannedProcess, shared: &[SharedObject]) -> Option<Bytes> {
+    fn huge_bytes(&self, s: &ScannedProcess, shared: &[SharedMemoryObject]) -> Option<Bytes> {
         let pagemap = s.pagemap.as_ref()?;
         let private = self.walk(pagemap, s.private.iter().copied())?;
         Some(private.huge + self.huge_of_objects(s, shared)?)
@@ -314,8 +314,8 @@ impl Walker<'_> {
 
     /// Returns the bytes of shared objects that huge entries map in this process. Uses the walk in another
     /// process if this one's page tables agree with it, else walks this one.
-    fn huge_of_objects(&self, s: &ScannedProcess, shared: &[SharedObject]) -> Option<Bytes> {
-        let mine: Vec<&SharedObject> = shared
+    fn huge_of_objects(&self, s: &ScannedProcess, shared: &[SharedMemoryObject]) -> Option<Bytes> {
+        let mine: Vec<&SharedMemoryObject> = shared
             .iter()
             // Processes are in order of their ids.
             .filter(|o| o.attached.binary_search(&s.process.pid).is_ok())
@@ -328,8 +328,9 @@ impl Walker<'_> {
         let tables = process.page_tables.as_f64();
         // Eight bytes an entry, on every 64-bit architecture.
         let if_on_base = resident.as_f64() / self.base.bytes().as_f64() * 8.0;
-        let coverage = |o: &&SharedObject| PageUsage::coverage(&o.by_page_size).unwrap_or(0.0);
-        let fits = |o: &&SharedObject| !o.misaligned.contains(&process.pid);
+        let coverage =
+            |o: &&SharedMemoryObject| PageUsage::coverage(&o.by_page_size).unwrap_or(0.0);
+        let fits = |o: &&SharedMemoryObject| !o.misaligned.contains(&process.pid);
         if !mine.iter().any(fits) {
             return Some(Bytes::ZERO);
         }
@@ -347,7 +348,11 @@ impl Walker<'_> {
     }
 
     /// Returns the processes that hold an object on smaller pages than the best one.
-    fn worse(&self, object: &SharedObject, seen: &[ScannedProcess]) -> Vec<(Pid, Vec<PageUsage>)> {
+    fn worse(
+        &self,
+        object: &SharedMemoryObject,
+        seen: &[ScannedProcess],
+    ) -> Vec<(Pid, Vec<PageUsage>)> {
         if PageUsage::coverage(&object.by_page_size).unwrap_or(0.0) == 0.0 {
             return Vec::new();
         }
@@ -365,12 +370,12 @@ impl Walker<'_> {
     }
 }
 
-fn walked_by_kernel(smaps: &[SmapsEntry], id: ObjectId) -> Walked {
+fn walked_by_kernel(smaps: &[SmapsEntry], id: ObjectId) -> WalkedBytes {
     let counts = smaps
         .iter()
         .filter(|e| e.map.object == id)
         .map(|e| e.counts);
-    counts.fold(Walked::default(), |sum, c| Walked {
+    counts.fold(WalkedBytes::default(), |sum, c| WalkedBytes {
         present: sum.present + c.resident + c.hugetlb,
         huge: sum.huge + c.pmd_mapped + c.hugetlb,
     })

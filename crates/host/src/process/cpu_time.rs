@@ -6,8 +6,8 @@ use std::time::Duration;
 use hugeleaf_sys::{Pid, ticks_per_second};
 
 use super::ProcessError;
+use super::proc_parsers::parse_stat;
 use super::read::{gone_error, read_stat};
-use super::stat::parse_stat;
 use crate::parse::{ParseError, number};
 use crate::root::Root;
 

@@ -27,7 +27,7 @@ const HUGETLB: u64 = 1 << 17;
 /// # Errors
 /// [`ReadError`] if `/proc/kpageflags` or the page map cannot be read. Both need root.
 pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result<(), ReadError> {
-    let mut flags = FrameFlags {
+    let mut flags = KpageflagsReader {
         file: open(root, "proc/kpageflags".into())?,
         cache: BTreeMap::new(),
     };
@@ -71,7 +71,7 @@ fn present(pagemap: &File, range: Range, base: PageSize) -> Vec<(u64, u64)> {
         .collect()
 }
 
-struct FrameFlags {
+struct KpageflagsReader {
     file: File,
     cache: BTreeMap<u64, Vec<u64>>,
 }
@@ -79,7 +79,7 @@ struct FrameFlags {
 /// Number of frames whose flags are read at once.
 const BLOCK: u64 = 8 * 1024;
 
-impl FrameFlags {
+impl KpageflagsReader {
     fn get(&mut self, frame: u64) -> u64 {
         let block = frame / BLOCK;
         let file = &self.file;
@@ -100,7 +100,7 @@ impl FrameFlags {
 /// at an aligned address, since the kernel counts no other as that size.
 fn folios(
     frames: &[(u64, u64)],
-    flags: &mut FrameFlags,
+    flags: &mut KpageflagsReader,
     base: PageSize,
     pmd: PageSize,
 ) -> Vec<PageUsage> {

@@ -8,16 +8,16 @@ pub mod cpu_time;
 pub mod folios;
 #[cfg(feature = "full")]
 mod io_uring;
+#[cfg(feature = "full")]
+mod mapping_role;
 pub mod maps;
 #[cfg(feature = "full")]
-pub mod pages;
+pub mod pagemap_text;
+pub mod proc_parsers;
 #[cfg(feature = "full")]
 mod read;
 #[cfg(feature = "full")]
-mod role;
-#[cfg(feature = "full")]
 mod run_settings;
-pub mod stat;
 
 use hugeleaf_sys::Pid;
 
@@ -29,8 +29,8 @@ pub(crate) use {all_processes::in_parallel, read::read_basics};
 pub use {
     all_processes::read_all_processes,
     io_uring::parse_registered,
-    read::{Mount, identity, parse_mountinfo, read_process},
-    role::role_of,
+    mapping_role::role_of,
+    read::{MountFileSystem, identity, parse_mountinfo, read_process},
     run_settings::{find_variable, is_run_library, parse_run_settings, read_run_settings},
 };
 

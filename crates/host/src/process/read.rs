@@ -9,17 +9,17 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use crate::fact::{Fact, ReadError};
 use crate::limits;
 use crate::model::{
-    Host, MappingRequest, PageUsage, Process, ProcessKind, Role, Segment, ThpAdvice,
+    Host, MappingRole, MappingSettings, PageUsage, Process, ProcessKind, ProcessMapping, ThpAdvice,
 };
 use crate::parse::MountLine;
 use crate::process::io_uring::read_registered;
+use crate::process::mapping_role::role_of;
 use crate::process::maps::{
     MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
 };
-use crate::process::pages::{parse_pages, part_of};
-use crate::process::role::role_of;
+use crate::process::pagemap_text::{parse_pages, part_of};
+use crate::process::proc_parsers::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::process::run_settings::read_run_settings;
-use crate::process::stat::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::process::{ProcessError, ReadDetail, file_of};
 use crate::root::Root;
 use crate::target::hides_processes;
@@ -229,7 +229,7 @@ fn generic_pmd_page(base: PageSize) -> PageSize {
     PageSize::new(Bytes(base.bytes().get().saturating_mul(entries))).unwrap_or(base)
 }
 
-fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<Segment> {
+fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<ProcessMapping> {
     // With one node a policy changes nothing, and reading it walks every page.
     let policies = match host.nodes.len() {
         0 | 1 => BTreeMap::new(),
@@ -239,7 +239,8 @@ fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<S
         }
     };
     let mounts = root.read(file_of(pid, "mountinfo")).or_default();
-    let mounts: BTreeMap<(u32, u32), Mount> = parse_mountinfo(&mounts).into_iter().rev().collect();
+    let mounts: BTreeMap<(u32, u32), MountFileSystem> =
+        parse_mountinfo(&mounts).into_iter().rev().collect();
     let mut before: Option<&MapLine> = None;
     entries
         .iter()
@@ -260,8 +261,8 @@ fn segment(
     entry: &SmapsEntry,
     before: Option<&MapLine>,
     policy: Option<String>,
-    file_system: Option<Mount>,
-) -> Segment {
+    file_system: Option<MountFileSystem>,
+) -> ProcessMapping {
     let (map, c) = (&entry.map, &entry.counts);
     let advised = if entry.flags.has("hg") {
         ThpAdvice::Huge
@@ -275,7 +276,7 @@ fn segment(
         .has("ht")
         .then(|| PageSize::new(c.kernel_page).ok())
         .flatten();
-    Segment {
+    ProcessMapping {
         range: map.range,
         role: role_of(map, before, &entry.flags),
         name: map.name.clone(),
@@ -283,7 +284,7 @@ fn segment(
         shared: map.shared,
         offset: map.offset,
         object: map.object,
-        request: MappingRequest {
+        request: MappingSettings {
             advised,
             hugetlb,
             policy,
@@ -311,21 +312,21 @@ fn segment(
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
+pub struct MountFileSystem {
     pub file_system: String,
     /// The file system's option `huge=`, which tmpfs shows unless it is `never`.
     pub huge: Option<String>,
 }
 
 /// Parses mounts by device (proc(5), `/proc/PID/mountinfo`). Skips lines of another form.
-pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), Mount)> {
+pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), MountFileSystem)> {
     text.lines()
         .filter_map(|line| {
             let line = MountLine::parse(line)?;
             let (major, minor) = line.device.split_once(':')?;
             let mut options = line.file_system_options.split(',');
             let huge = options.find_map(|option| option.strip_prefix("huge="));
-            let mount = Mount {
+            let mount = MountFileSystem {
                 file_system: line.file_system.to_owned(),
                 huge: huge.map(str::to_owned),
             };
@@ -354,7 +355,9 @@ fn attach_pages(
     let changed: Vec<Range> = process
         .segments
         .iter()
-        .filter(|s| s.range.len() >= smallest && !s.resident.is_zero() && s.role != Role::Vdso)
+        .filter(|s| {
+            s.range.len() >= smallest && !s.resident.is_zero() && s.role != MappingRole::Vdso
+        })
         .map(|s| s.range)
         .filter(|range| !pages.contains_key(range))
         .collect();
@@ -378,9 +381,9 @@ fn ask_of_files(root: &Root, kernel: &Kernel, host: &Host, process: &mut Process
     if !root.is_live() || process.thp_disabled == Fact::Known(true) {
         return;
     }
-    let is_asked = |s: &&mut Segment| {
+    let is_asked = |s: &&mut ProcessMapping| {
         let copies = s.permissions[1] && !s.shared;
-        let is_file = s.role != Role::Shm && s.file_system.as_deref() != Some("tmpfs");
+        let is_file = s.role != MappingRole::Shm && s.file_system.as_deref() != Some("tmpfs");
         s.object.2 != 0 && is_file && !copies && !s.resident.is_zero() && s.is_aligned_to(huge)
     };
     let mut files = process.segments.iter_mut().filter(is_asked).peekable();
@@ -487,7 +490,7 @@ mod tests {
 26 1 0:22 / /run rw - tmpfs tmpfs rw,size=100k
 nonsense
 ";
-        let mount = |file_system: &str, huge: Option<&str>| Mount {
+        let mount = |file_system: &str, huge: Option<&str>| MountFileSystem {
             file_system: file_system.to_owned(),
             huge: huge.map(str::to_owned),
         };

@@ -13,7 +13,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::Fact;
-use crate::model::{RunPageKind, RunPolicy, RunRole, RunSettings};
+use crate::model::{RunMemoryKind, RunPageKind, RunPolicy, RunSettings};
 use crate::parse::ParseError;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, mappings};
@@ -93,7 +93,7 @@ fn set(settings: &mut RunSettings, key: &str, value: &str) -> Result<(), &'stati
                 Some(name) => (name, true),
                 None => (key, false),
             };
-            let role = RunRole::ALL.iter().find(|role| role.name() == name);
+            let role = RunMemoryKind::ALL.iter().find(|role| role.name() == name);
             let Some(role) = role else { return Ok(()) };
             let asked = &mut settings.roles[*role as usize];
             if is_typed {
@@ -189,7 +189,7 @@ impl fmt::Display for RunSettings {
                 write!(f, ";{key}={bytes:#}")?;
             }
         }
-        for role in RunRole::ALL {
+        for role in RunMemoryKind::ALL {
             write!(f, ";{role}={}", self.policy(role))?;
         }
         let (touch, shmem) = (u8::from(self.touch), u8::from(self.shmem_touch));
@@ -200,7 +200,7 @@ impl fmt::Display for RunSettings {
         if let Some(report) = &self.report {
             write!(f, ";report={report}")?;
         }
-        for role in RunRole::ALL {
+        for role in RunMemoryKind::ALL {
             write!(f, ";asked_{role}={}", self.policy(role).typed)?;
         }
         Ok(())
@@ -289,13 +289,17 @@ mod tests {
     fn what_the_launcher_wrote_is_read_back() {
         let settings = parse_run_settings(TEXT).unwrap();
         assert_eq!(settings.pmd, Some("2M".parse().unwrap()));
-        assert_eq!(settings.policy(RunRole::Data).ways, [RunPageKind::Thp]);
-        assert_eq!(settings.policy(RunRole::Shm).ways.len(), 3);
-        assert!(
-            settings.policy(RunRole::Shm).mandatory && !settings.policy(RunRole::Data).mandatory
+        assert_eq!(
+            settings.policy(RunMemoryKind::Data).ways,
+            [RunPageKind::Thp]
         );
-        assert!(settings.policy(RunRole::Text).ways.is_empty());
-        assert_eq!(settings.policy(RunRole::Shm).typed, "1G,2M!");
+        assert_eq!(settings.policy(RunMemoryKind::Shm).ways.len(), 3);
+        assert!(
+            settings.policy(RunMemoryKind::Shm).mandatory
+                && !settings.policy(RunMemoryKind::Data).mandatory
+        );
+        assert!(settings.policy(RunMemoryKind::Text).ways.is_empty());
+        assert_eq!(settings.policy(RunMemoryKind::Shm).typed, "1G,2M!");
         assert_eq!(settings.data_after, Some(Bytes::from_mib(32)));
         assert!(settings.touch && !settings.shmem_touch);
         assert_eq!(settings.only, ["postgres", "initdb"]);

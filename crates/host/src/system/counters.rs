@@ -10,18 +10,18 @@ use crate::root::Root;
 
 /// Resources that tasks stall for (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resource {
+pub enum PressureResource {
     Memory,
     Processors,
     Io,
 }
 
 /// Returns the time since boot in which some task stalled for it. Absent if the kernel does not report it.
-pub fn read_stalled(root: &Root, resource: Resource) -> Fact<Duration> {
+pub fn read_stalled(root: &Root, resource: PressureResource) -> Fact<Duration> {
     let name = match resource {
-        Resource::Memory => "memory",
-        Resource::Processors => "cpu",
-        Resource::Io => "io",
+        PressureResource::Memory => "memory",
+        PressureResource::Processors => "cpu",
+        PressureResource::Io => "io",
     };
     root.parse(format!("proc/pressure/{name}"), parse_stalled)
 }
@@ -138,7 +138,7 @@ mod tests {
             ("thp_fault_alloc".into(), 7),
         ];
         assert_eq!(events.into_iter().collect::<Vec<_>>(), expected);
-        assert_eq!(read_stalled(&root, Resource::Io), Fact::Absent);
+        assert_eq!(read_stalled(&root, PressureResource::Io), Fact::Absent);
         let compaction = read_compaction(&root);
         assert_eq!(compaction.stalls, Fact::Known(3));
         assert!(compaction.failures.is_absent() && compaction.uptime.is_absent());

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::files;
+use super::file_readers;
 use crate::fact::Fact;
 use crate::root::Root;
 
@@ -22,7 +22,7 @@ pub fn identity(root: &Root) -> HostIdentity {
         let is_set = !id.is_empty() && id.chars().all(|c| c.is_ascii_hexdigit());
         is_set.then(|| hashed(id)).into()
     });
-    let name = files::line(root, "proc/sys/kernel/hostname");
+    let name = file_readers::line(root, "proc/sys/kernel/hostname");
     HostIdentity { name, id }
 }
 

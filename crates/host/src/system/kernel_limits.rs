@@ -2,15 +2,15 @@
 
 use hugeleaf_units::{Bytes, Pages};
 
-use super::files;
+use super::file_readers;
 use crate::fact::Fact;
-use crate::model::Limits;
+use crate::model::KernelLimits;
 use crate::root::Root;
 
 /// Reads the limits of a host. `memlock` is that of this process.
-pub fn read(root: &Root, memlock: Fact<Bytes>) -> Limits {
-    let number = |name: &str| files::number(root, format!("proc/sys/{name}"));
-    Limits {
+pub fn read(root: &Root, memlock: Fact<Bytes>) -> KernelLimits {
+    let number = |name: &str| file_readers::number(root, format!("proc/sys/{name}"));
+    KernelLimits {
         hugetlb_shm_group: number("vm/hugetlb_shm_group"),
         shmmax: number("kernel/shmmax").map(Bytes),
         shmall: number("kernel/shmall").map(Pages),
@@ -19,7 +19,7 @@ pub fn read(root: &Root, memlock: Fact<Bytes>) -> Limits {
         min_free: number("vm/min_free_kbytes").map(Bytes::from_kib),
         compaction_proactiveness: number("vm/compaction_proactiveness"),
         memlock,
-        boot: files::line(root, "proc/cmdline"),
-        sysctl: super::sysctl::read(root),
+        boot: file_readers::line(root, "proc/cmdline"),
+        sysctl: super::sysctl_files::read(root),
     }
 }

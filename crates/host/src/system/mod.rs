@@ -9,28 +9,28 @@ pub mod boot_time;
 pub mod buddy;
 #[cfg(feature = "full")]
 pub mod counters;
-#[cfg(feature = "full")]
-pub mod features;
-pub(crate) mod files;
+pub(crate) mod file_readers;
 #[cfg(feature = "full")]
 mod identity;
 mod kernel_limits;
 #[cfg(feature = "full")]
 pub mod kernel_log;
 #[cfg(feature = "full")]
-pub mod leftovers;
+pub mod known_programs;
 pub mod meminfo;
 #[cfg(feature = "full")]
-mod page_owners;
+pub mod orphaned_hugetlb;
+mod page_sizes;
 #[cfg(feature = "full")]
 pub mod pam_limits;
 mod pools;
 #[cfg(feature = "full")]
-pub mod programs;
+mod process_memory_use;
 #[cfg(feature = "full")]
-pub mod settings;
-mod sizes;
-pub mod sysctl;
+pub mod settings_files;
+pub mod sysctl_files;
+#[cfg(feature = "full")]
+pub mod system_config;
 mod thp;
 #[cfg(feature = "full")]
 pub mod unit_files;
@@ -40,17 +40,17 @@ use hugeleaf_units::Bytes;
 
 use crate::fact::{Fact, ReadError};
 use crate::limits;
-use crate::model::{Cgroup, Compaction, Host, ProcessLimits};
+use crate::model::{Compaction, Host, HugetlbCgroup, ProcessLimits};
 use crate::root::Root;
-use files::line;
+use file_readers::line;
 
 #[cfg(feature = "full")]
 pub use identity::{HostIdentity, identity};
 #[cfg(feature = "full")]
-pub use leftovers::read_leftovers;
-#[cfg(feature = "full")]
-pub use page_owners::read_owners;
+pub use orphaned_hugetlb::read_leftovers;
 pub use pools::{parse_nodes, read as read_pools};
+#[cfg(feature = "full")]
+pub use process_memory_use::read_owners;
 
 /// Reads the host below `root`. Leaves out [`Host::owners`] (see [`read_owners`], which reads every process) and
 /// [`Host::memory_limits`] (see [`limits::all_memory`], which reads every cgroup). `kernel` makes system calls,
@@ -110,7 +110,7 @@ fn read_facts(
     root: &Root,
     kernel: &Kernel,
     own: ProcessLimits,
-    cgroups: Fact<Vec<Cgroup>>,
+    cgroups: Fact<Vec<HugetlbCgroup>>,
 ) -> Result<Host, ReadError> {
     let base_page = if root.is_live() {
         kernel.base_page()
@@ -141,7 +141,7 @@ fn read_facts(
         compaction: Compaction::default(),
         nodes,
     };
-    host.page_sizes = sizes::page_sizes(&host, &own);
+    host.page_sizes = page_sizes::page_sizes(&host, &own);
     Ok(host)
 }
 

@@ -2,7 +2,7 @@
 
 use hugeleaf_units::Bytes;
 
-use super::files;
+use super::file_readers;
 use crate::fact::Fact;
 use crate::root::Root;
 
@@ -20,9 +20,9 @@ pub struct MemlockLine {
 /// Returns the lines in the order in which they are read. Of two with equal domains, the later
 /// wins.
 pub fn read(root: &Root) -> Fact<Vec<MemlockLine>> {
-    files::paths_in(root, "etc/security/limits.d", ".conf").and_then(|more| {
+    file_readers::paths_in(root, "etc/security/limits.d", ".conf").and_then(|more| {
         let first = "etc/security/limits.conf".to_owned();
-        files::parse_each(root, std::iter::once(first).chain(more), parse)
+        file_readers::parse_each(root, std::iter::once(first).chain(more), parse)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use hugeleaf_units::{PageSize, Pages};
 
-use super::files;
+use super::file_readers;
 use crate::fact::Fact;
 use crate::model::Pool;
 use crate::parse::ParseError;
@@ -55,14 +55,15 @@ pub fn parse_nodes(text: &str) -> Result<Vec<u32>, ParseError> {
 /// Reads the pools: for each size the total first, then its nodes. Empty without hugetlb. If the list
 /// of sizes is unreadable, returns one pool of the default size with unknown values.
 pub fn read(root: &Root, default: Option<PageSize>) -> Vec<Pool> {
-    let sizes = files::sizes_in(root, TOTALS);
+    let sizes = file_readers::sizes_in(root, TOTALS);
     if let (Fact::Unreadable(error), Some(size)) = (&sizes, default) {
         return vec![pool(size, None, |_| Fact::Unreadable(error.clone()))];
     }
     let mut pools = Vec::new();
     for (size, folder) in sizes.entries() {
-        let pages =
-            |folder: &str, file: &str| files::number(root, format!("{folder}/{file}")).map(Pages);
+        let pages = |folder: &str, file: &str| {
+            file_readers::number(root, format!("{folder}/{file}")).map(Pages)
+        };
         pools.push(pool(*size, None, |file| pages(folder, file)));
         let name = folder.rsplit('/').next().unwrap_or_default();
         for node in nodes(root) {

@@ -2,7 +2,7 @@
 
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::files;
+use super::file_readers;
 use crate::fact::Fact;
 use crate::model::{Khugepaged, Thp, ThpOrder};
 use crate::parse::{self, ParseError};
@@ -19,7 +19,7 @@ pub fn pmd_page(root: &Root) -> Fact<PageSize> {
 
 /// Reads all settings. Absent if the kernel has no THP.
 pub fn read(root: &Root, pmd: Option<PageSize>) -> Fact<Thp> {
-    files::sizes_in(root, FOLDER).map(|folders| Thp {
+    file_readers::sizes_in(root, FOLDER).map(|folders| Thp {
         enabled: knob(root, "enabled"),
         defrag: knob(root, "defrag"),
         shmem_enabled: knob(root, "shmem_enabled"),
@@ -38,11 +38,11 @@ fn knob(root: &Root, name: &str) -> Fact<String> {
 }
 
 fn switch(root: &Root, name: &str) -> Fact<bool> {
-    files::number(root, format!("{FOLDER}/{name}")).map(|n| n != 0)
+    file_readers::number(root, format!("{FOLDER}/{name}")).map(|n| n != 0)
 }
 
 fn khugepaged(root: &Root) -> Khugepaged {
-    let number = |name: &str| files::number(root, format!("{FOLDER}/khugepaged/{name}"));
+    let number = |name: &str| file_readers::number(root, format!("{FOLDER}/khugepaged/{name}"));
     Khugepaged {
         defrag: switch(root, "khugepaged/defrag"),
         pages_to_scan: number("pages_to_scan").map(Pages),
@@ -104,7 +104,7 @@ fn orders(root: &Root, folders: Vec<(PageSize, String)>, pmd: Option<PageSize>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ThpUse;
+    use crate::model::ThpMemoryKind;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
@@ -131,10 +131,13 @@ mod tests {
         let thp = thp.known().unwrap();
         assert_eq!(thp.orders.len(), 1);
         assert_eq!(
-            thp.orders[0].effective(thp, ThpUse::Private),
+            thp.orders[0].effective(thp, ThpMemoryKind::Private),
             Some("always")
         );
-        assert_eq!(thp.orders[0].effective(thp, ThpUse::Shared), Some("never"));
+        assert_eq!(
+            thp.orders[0].effective(thp, ThpMemoryKind::Shared),
+            Some("never")
+        );
     }
 
     #[test]
@@ -150,7 +153,7 @@ mod tests {
         assert!(thp.enabled.error().is_some());
         assert!(thp.defrag.is_absent());
         assert_eq!(
-            thp.orders[0].effective(thp, ThpUse::Private),
+            thp.orders[0].effective(thp, ThpMemoryKind::Private),
             Some("madvise")
         );
         assert!(thp.orders[0].shmem.is_absent());

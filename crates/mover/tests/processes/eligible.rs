@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use hugeleaf_host::watch::walk_pages;
-use hugeleaf_host::{PageUsage, Process, ReadDetail, Role, read_process, totals};
+use hugeleaf_host::process_scanner::walk_pages;
+use hugeleaf_host::{MappingRole, PageUsage, Process, ReadDetail, read_process, totals};
 use hugeleaf_mover::{BytesByReason, Reason};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
@@ -39,7 +39,7 @@ fn keeps_its_word(bench: &Bench, pid: Pid) -> (Bytes, Bytes) {
     let left_out = &plan.processes[0].left_out;
     let others = verdicts
         .iter()
-        .filter(|v| !promotes(v) && v.role != Role::Vdso);
+        .filter(|v| !promotes(v) && v.role != MappingRole::Vdso);
     for verdict in others {
         let short = matches!(
             verdict.id,

@@ -9,7 +9,8 @@ use hugeleaf_mover::{
     Outcome, Percent, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
 use hugeleaf_sys::{
-    Advice, Errno, Gate, GateReply, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
+    Advice, Errno, GateReply, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
+    SyscallGate,
 };
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
@@ -244,7 +245,7 @@ impl<A, M> fmt::Debug for Odd<A, M> {
     }
 }
 
-impl<A, M> Gate for Odd<A, M>
+impl<A, M> SyscallGate for Odd<A, M>
 where
     A: Fn(Bytes) -> Option<Result<Bytes, Errno>> + Send + Sync,
     M: Fn(PageMap, Range, ScanDetail) -> Result<PageMap, Errno> + Send + Sync,
@@ -550,7 +551,7 @@ struct Counting {
     moves: AtomicU64,
 }
 
-impl Gate for Counting {
+impl SyscallGate for Counting {
     fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         match call {
             ProcessCall::SwitchThpOn(_) => {

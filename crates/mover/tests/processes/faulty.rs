@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use hugeleaf_sys::{Advice, Errno, Gate, GateReply, Kernel, ProcessCall};
+use hugeleaf_sys::{Advice, Errno, GateReply, Kernel, ProcessCall, SyscallGate};
 
 /// The calls that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +56,10 @@ pub struct Fault {
 struct Faulty {
     faults: Mutex<Vec<(Fault, u64)>>,
     /// Gate for calls without a due fault.
-    then: Option<Arc<dyn Gate>>,
+    then: Option<Arc<dyn SyscallGate>>,
 }
 
-impl Gate for Faulty {
+impl SyscallGate for Faulty {
     fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         let name = Call::of(call);
         let mut faults = self.faults.lock().unwrap();
@@ -77,7 +77,7 @@ impl Gate for Faulty {
 }
 
 /// Returns this host's kernel behind `then`, with one fault.
-pub fn faulty(fault: Fault, then: Option<Arc<dyn Gate>>) -> Kernel {
+pub fn faulty(fault: Fault, then: Option<Arc<dyn SyscallGate>>) -> Kernel {
     Kernel::behind(Arc::new(Faulty {
         faults: Mutex::new(vec![(fault, 0)]),
         then,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_mover::PromoteOptions;
-use hugeleaf_sys::{Advice, Errno, Gate, GateReply, Kernel, ProcessCall};
+use hugeleaf_sys::{Advice, Errno, GateReply, Kernel, ProcessCall, SyscallGate};
 use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -40,7 +40,7 @@ impl Guest {
     }
 }
 
-impl Gate for Guest {
+impl SyscallGate for Guest {
     fn now(&self, _: Duration) -> Duration {
         *self.passed.lock().unwrap()
     }

@@ -1,7 +1,8 @@
 //! Tests what is promoted, what is left out, and that no process grows.
 
 use hugeleaf_mover::{
-    DemoteOptions, HeldBeforeSplit, NoZeros, Percent, ProcessRanges, PromoteOptions, Reason,
+    DemoteOptions, HeldBeforeSplit, Percent, ProcessRanges, PromoteOptions, Reason,
+    ZeroRestoreError,
 };
 use hugeleaf_sys::Errno;
 
@@ -79,8 +80,8 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
         return;
     };
     for (errno, why) in [
-        (Errno::PERM, NoZeros::Denied),
-        (Errno::NOMEM, NoZeros::Failed(Errno::NOMEM)),
+        (Errno::PERM, ZeroRestoreError::Denied),
+        (Errno::NOMEM, ZeroRestoreError::Failed(Errno::NOMEM)),
     ] {
         let victim = sparse(&bench, 4);
         let kernel = failing(Call::Populate, errno, 0, u64::MAX);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use hugeleaf_mover::{
     DemoteOptions, DoneBy, Method, NoSplit, Outcome, Percent, Reason, can_split_shared,
 };
-use hugeleaf_sys::{Errno, Gate, GateReply, Kernel, Pid, ProcessCall};
+use hugeleaf_sys::{Errno, GateReply, Kernel, Pid, ProcessCall, SyscallGate};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use super::faulty::{Call, Fault, faulty};
@@ -109,7 +109,7 @@ impl Splitting {
     }
 }
 
-impl Gate for Splitting {
+impl SyscallGate for Splitting {
     fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         Ok(Some(match call {
             ProcessCall::PidfdOpen(_) if self.stranger => {

@@ -12,7 +12,9 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Pid, Reserve, Space};
+use hugeleaf_sys::{
+    Advice, HugetlbReservation, Kernel, MemoryFile, MemorySyscalls, Pid, ReservedAddresses,
+};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 /// Marks the victim in its environment.
@@ -114,7 +116,7 @@ fn does_as_it_is_told() {
     if std::env::var_os(MARK).is_none() {
         return;
     }
-    let mut maps: HashMap<String, Space> = HashMap::new();
+    let mut maps: HashMap<String, ReservedAddresses> = HashMap::new();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
@@ -173,11 +175,11 @@ fn filter() -> Result<(), Failed> {
     }
 }
 
-fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Failed> {
+fn obey(words: &[&str], maps: &mut HashMap<String, ReservedAddresses>) -> Result<String, Failed> {
     match words {
         ["map", name, how, size, huge] => {
             let size: Bytes = size.parse()?;
-            let mapping = Memory::new().reserve_addresses(size, huge.parse()?)?;
+            let mapping = MemorySyscalls::new().reserve_addresses(size, huge.parse()?)?;
             let range = mapping.range();
             match *how {
                 "private" => mapping.map_private(range)?,
@@ -186,7 +188,7 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Space>) -> Result<String, Fai
                     let file = OpenOptions::new().read(true).write(true).open(path)?;
                     file.set_len(size.get())?;
                     let file = MemoryFile::from_fd(file.into());
-                    mapping.map_file(range, &file, 0, Reserve::All)?;
+                    mapping.map_file(range, &file, 0, HugetlbReservation::All)?;
                 }
             }
             maps.insert((*name).to_owned(), mapping);
@@ -357,7 +359,7 @@ fn text(path: &str, pages: u64, huge: PageSize) -> Result<String, Failed> {
 }
 
 /// Writes to every `nth` page.
-fn touch(mapping: &Space, nth: usize) -> Result<(), Failed> {
+fn touch(mapping: &ReservedAddresses, nth: usize) -> Result<(), Failed> {
     for page in mapping
         .range()
         .chunks(Kernel::new().base_page())
@@ -369,7 +371,7 @@ fn touch(mapping: &Space, nth: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-fn check(mapping: &Space) -> Result<(), Failed> {
+fn check(mapping: &ReservedAddresses) -> Result<(), Failed> {
     let page = Kernel::new().base_page().bytes().get();
     for offset in (0..mapping.range().len().get()).step_by(usize::try_from(page)?) {
         // SAFETY: inside the mapping.
@@ -386,7 +388,7 @@ fn check(mapping: &Space) -> Result<(), Failed> {
     Ok(())
 }
 
-fn crumble(mapping: &Space) -> Result<(), Failed> {
+fn crumble(mapping: &ReservedAddresses) -> Result<(), Failed> {
     let page = Kernel::new().base_page();
     let len = usize::try_from(page.bytes().get())?;
     for part in mapping.range().chunks(page).step_by(2) {
@@ -400,7 +402,7 @@ fn crumble(mapping: &Space) -> Result<(), Failed> {
 }
 
 /// Reads backwards, so that frames are not in the order of a huge page by chance.
-fn read_half(mapping: &Space) -> Result<(), Failed> {
+fn read_half(mapping: &ReservedAddresses) -> Result<(), Failed> {
     let page = Kernel::new().base_page().bytes().get();
     let pages = mapping.range().len().get() / page;
     for n in (0..pages).rev() {

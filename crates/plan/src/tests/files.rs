@@ -101,7 +101,7 @@ fn gigantic_pages_are_asked_for_on_the_command_line() {
         text,
         &format!("{OURS}\nGRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages=9\"\n")
     );
-    assert!(matches!(&grub.needs, Needs::Reboot { first } if first == "update-grub"));
+    assert!(matches!(&grub.needs, FollowUp::Reboot { first } if first == "update-grub"));
     assert!(!all.iter().any(|s| s.id == "tmpfiles"));
     let mut uneven = plan;
     uneven.pools[0].pages = Pages(2);
@@ -113,7 +113,7 @@ fn gigantic_pages_are_asked_for_on_the_command_line() {
 #[test]
 fn pages_at_boot_need_a_pool_in_the_plan() {
     let mut plan = usual(&host(), &[service("a", ServiceKind::SysV, GIB)]);
-    plan.boot = Some(Boot {
+    plan.boot = Some(BootPools {
         pages: vec![size("1G")],
         grub_drop_in: true,
     });

@@ -61,7 +61,7 @@ fn a_size_that_is_configured_or_named_is_taken() {
     // 9 G for 8 G and a byte wastes more than 2 %.
     let plan = planned(&host(), &[one.clone()], &wishes);
     assert_eq!(pools(&plan), ["2M/0: 2049", "2M/1: 2048"]);
-    one.demands[0].mappings = vec![Mappings::single(Bytes(8 * GIB))];
+    one.demands[0].mappings = vec![EqualMappings::single(Bytes(8 * GIB))];
     let plan = planned(&host(), &[one], &wishes);
     assert_eq!(pools(&plan), ["1G/0: 4", "1G/1: 4"]);
     has(&plan.services[0].ways, "huge_page_size = '1GB'");
@@ -149,13 +149,13 @@ fn memory_that_moves_to_the_pool_is_not_counted_twice() {
     let mut big = service("pg", ServiceKind::PostgreSql, 40 * GIB);
     let plan = usual(&host(), std::slice::from_ref(&big));
     assert_eq!(
-        super::super::facts::lacks(&plan.services[0]).unwrap(),
+        super::super::plan_input::lacks(&plan.services[0]).unwrap(),
         "20480 pages of 2M"
     );
     big = running(big, "4K", PageKind::Base);
     big.demands[0].held.as_mut().unwrap()[0].bytes = Bytes(16 * GIB);
     let plan = usual(&host(), &[big]);
-    assert_eq!(super::super::facts::lacks(&plan.services[0]), None);
+    assert_eq!(super::super::plan_input::lacks(&plan.services[0]), None);
     assert_eq!(plan.base.moves, Bytes(16 * GIB));
     assert!(plan.services[0].restart);
     // 40 G are available: just enough to grow before the server stops.
@@ -185,7 +185,7 @@ fn base_pages_keep_what_they_use_and_the_margin() {
     has(&whole.notes, "cut: pg lacks 30720 pages of 2M");
     // Mappings are served one by one.
     let mut mappings = service("pg", ServiceKind::SysV, 0);
-    mappings.demands[0].mappings = vec![Mappings {
+    mappings.demands[0].mappings = vec![EqualMappings {
         bytes: Bytes(10 * GIB),
         count: 6,
     }];
@@ -473,7 +473,7 @@ prop_compose! {
         demand.place = if thp { PageSource::Thp } else { PageSource::Pool };
         demand.mappings = mappings
             .into_iter()
-            .map(|(bytes, count)| Mappings { bytes: Bytes(bytes), count })
+            .map(|(bytes, count)| EqualMappings { bytes: Bytes(bytes), count })
             .collect();
         demand.held = held.map(|(bytes, on_pool)| vec![PageUsage {
             size: size(if on_pool { "2M" } else { "4K" }),
@@ -531,12 +531,12 @@ proptest! {
 fn pages_that_no_process_holds_are_never_made_permanent() {
     let mut host = host();
     fill(&mut host, "2M", 50, 80, 0);
-    host.leftovers = Fact::Known(vec![Leftover {
+    host.leftovers = Fact::Known(vec![OrphanedHugetlb {
         size: size("2M"),
         bytes: Pages(60).in_bytes(size("2M")),
         uid: 0,
         owner: Some("root".to_owned()),
-        kind: LeftoverKind::File {
+        kind: OrphanKind::File {
             path: "/dev/hugepages/seg0".to_owned(),
         },
     }]);

@@ -9,7 +9,7 @@ fn cluster(folder: &str, bytes: u64) -> Service {
     one
 }
 
-fn after(host: &Host, in_force: &[InForce], found: &[Service], new: &[Service]) -> Plan {
+fn after(host: &Host, in_force: &[PlanInForce], found: &[Service], new: &[Service]) -> Plan {
     let identity = identity();
     let facts = PlanFacts {
         in_force,
@@ -22,8 +22,8 @@ fn after(host: &Host, in_force: &[InForce], found: &[Service], new: &[Service]) 
     plan
 }
 
-fn applied(id: u32, plan: Plan) -> InForce {
-    InForce { id, plan: Ok(plan) }
+fn applied(id: u32, plan: Plan) -> PlanInForce {
+    PlanInForce { id, plan: Ok(plan) }
 }
 
 /// Returns the 2M pages on all nodes, and those after a boot.
@@ -106,7 +106,7 @@ fn pages_in_use_by_nobody_known_may_be_those_that_were_promised() {
 fn idle_pages_are_left_to_a_plan_that_cannot_be_read() {
     let mut host = host();
     fill(&mut host, "2M", 500, 0, 0);
-    let unread = [InForce {
+    let unread = [PlanInForce {
         id: 7,
         plan: Err("line 1: not TOML".to_owned()),
     }];
@@ -167,7 +167,7 @@ fn idle_pages_are_used_and_not_asked_for_again() {
     );
     // A file of another owner requests them at each boot, so they are intended.
     let set = |pages: &str| {
-        Fact::Known(vec![Sysctl {
+        Fact::Known(vec![SysctlLine {
             path: "/etc/sysctl.d/10-db.conf".to_owned(),
             key: "vm.nr_hugepages".to_owned(),
             value: pages.to_owned(),

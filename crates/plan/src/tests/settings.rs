@@ -1,7 +1,7 @@
 //! Tests that knobs, permissions and manual changes are proposed only if a service gains.
 
 use super::*;
-use hugeleaf_host::{Cgroup, HugetlbLimit};
+use hugeleaf_host::{HugetlbCgroup, HugetlbLimit};
 use hugeleaf_verdict::advice::{AcceptedValues, SettingRequirement};
 
 fn knobs(plan: &Plan) -> Vec<String> {
@@ -157,8 +157,8 @@ fn segments_larger_than_the_kernel_allows() {
     );
 }
 
-fn limited(path: &str, version: u8, most: u64) -> Cgroup {
-    Cgroup {
+fn limited(path: &str, version: u8, most: u64) -> HugetlbCgroup {
+    HugetlbCgroup {
         version,
         path: path.to_owned(),
         folder: format!("/sys/fs/cgroup{path}"),
@@ -290,21 +290,21 @@ fn ways_say_what_the_service_is_not_told_yet() {
     };
     use ServiceKind::{Jvm, MariaDb, PostgreSql};
     let larger = "pages of 1G would fit";
-    assert!(ways(PostgreSql, Requirement::Always, "").starts_with(larger));
+    assert!(ways(PostgreSql, HugePageRequirement::Always, "").starts_with(larger));
     assert!(
-        ways(PostgreSql, Requirement::Never, "huge_pages = off")
+        ways(PostgreSql, HugePageRequirement::Never, "huge_pages = off")
             .contains("huge_pages = on (now huge_pages = off)")
     );
-    assert_eq!(ways(MariaDb, Requirement::IfAvailable, ""), "");
-    assert!(ways(MariaDb, Requirement::Never, "").contains("large_pages = ON"));
-    assert!(ways(Jvm, Requirement::Unknown, "").contains("-XX:+UseLargePages"));
-    assert!(ways(Jvm, Requirement::Always, "").starts_with(larger));
+    assert_eq!(ways(MariaDb, HugePageRequirement::IfAvailable, ""), "");
+    assert!(ways(MariaDb, HugePageRequirement::Never, "").contains("large_pages = ON"));
+    assert!(ways(Jvm, HugePageRequirement::Unknown, "").contains("-XX:+UseLargePages"));
+    assert!(ways(Jvm, HugePageRequirement::Always, "").starts_with(larger));
 }
 
 #[test]
 fn files_in_etc_that_say_otherwise_later_are_named() {
     let mut host = host();
-    let set = |path: &str, value: &str| Sysctl {
+    let set = |path: &str, value: &str| SysctlLine {
         path: path.to_owned(),
         key: "vm.nr_hugepages".to_owned(),
         value: value.to_owned(),

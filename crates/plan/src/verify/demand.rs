@@ -1,13 +1,13 @@
 //! Pages that services request and have, and pages that pools can provide.
 
-use hugeleaf_host::demand::{Demand, PageSource, Requirement, Service, ServiceKind};
+use hugeleaf_host::demand::{Demand, HugePageRequirement, PageSource, Service, ServiceKind};
 use hugeleaf_host::{Fact, PageUsage, Pool};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
-use super::{PLAN, PoolRow, ServiceRow, VerifyFacts, pages_text, rights};
+use super::{PLAN, PoolRow, ServiceRow, VerifyFacts, pages_text, service_limits};
 use crate::{PageCount, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
 use hugeleaf_verdict::advice::{Change, Setting};
-use hugeleaf_verdict::findings::{Finding, ScreenCommand, without_pods};
+use hugeleaf_verdict::findings::{AdvisedCommand, Finding, without_pods};
 use hugeleaf_verdict::pool_programs::PoolProgram;
 use hugeleaf_verdict::{each_its_own, pool_programs};
 
@@ -21,27 +21,27 @@ pub fn slack(total: Pages) -> Pages {
 }
 
 /// A row and its service. A planned service that was not found has none.
-pub(super) struct Checked<'a> {
+pub(super) struct CheckedService<'a> {
     pub row: ServiceRow,
     pub service: Option<&'a Service>,
     pub is_planned: bool,
 }
 
 /// Returns a row for each service that requests pool pages in its configuration or in a plan.
-pub(super) fn rows<'a>(facts: &VerifyFacts<'a>) -> Vec<Checked<'a>> {
+pub(super) fn rows<'a>(facts: &VerifyFacts<'a>) -> Vec<CheckedService<'a>> {
     let (pairs, not_found) = pairs(facts);
-    let found = pairs.into_iter().map(|(service, planned)| Checked {
+    let found = pairs.into_iter().map(|(service, planned)| CheckedService {
         row: row(facts, service, planned),
         service: Some(service),
         is_planned: planned.is_some(),
     });
-    let not_found = not_found.into_iter().map(|planned| Checked {
+    let not_found = not_found.into_iter().map(|planned| CheckedService {
         row: row_of_plan(planned),
         service: None,
         is_planned: true,
     });
     let all = found.chain(not_found);
-    let mut all: Vec<Checked<'a>> = all.filter(|l| !l.row.asked.is_empty()).collect();
+    let mut all: Vec<CheckedService<'a>> = all.filter(|l| !l.row.asked.is_empty()).collect();
     // Several instances of a program may share a name, but metrics need distinct ones.
     each_its_own(all.iter_mut().map(|checked| &mut checked.row.name));
     all
@@ -140,16 +140,18 @@ fn add(all: &mut Vec<PageCount>, pages: PageCount) {
 fn requested_by_config(facts: &VerifyFacts<'_>, service: &Service) -> Vec<PageCount> {
     let asks = match service.huge_page_setting.requirement {
         // A setting outside known files may be in effect. A service with hugetlb pages requested them.
-        Requirement::Never | Requirement::Cannot => service.demands.iter().any(has_hugetlb),
-        Requirement::Always => true,
+        HugePageRequirement::Never | HugePageRequirement::Cannot => {
+            service.demands.iter().any(has_hugetlb)
+        }
+        HugePageRequirement::Always => true,
         // By default the server uses huge pages if available. It requested none if no pool exists, or a plan made the pool
         // for others.
-        Requirement::IfAvailable => {
+        HugePageRequirement::IfAvailable => {
             !service.huge_page_setting.text.is_empty()
                 || (has_pool(facts) && facts.applied.is_empty())
         }
         // A program without such a setting requested the pages that it has.
-        Requirement::Unknown => true,
+        HugePageRequirement::Unknown => true,
     };
     let mut all = Vec::new();
     let from_pool = service
@@ -157,8 +159,8 @@ fn requested_by_config(facts: &VerifyFacts<'_>, service: &Service) -> Vec<PageCo
         .iter()
         .filter(|demand| demand.place == PageSource::Pool);
     for demand in from_pool.filter(|_| asks) {
-        let is_known =
-            service.huge_page_setting.requirement != Requirement::Unknown || has_hugetlb(demand);
+        let is_known = service.huge_page_setting.requirement != HugePageRequirement::Unknown
+            || has_hugetlb(demand);
         if let Some(page) =
             pool_programs::requested_page_size(facts.host, demand.page).filter(|_| is_known)
         {
@@ -199,7 +201,7 @@ fn got(service: &Service) -> Vec<PageCount> {
 }
 
 /// Returns the pools of all sizes, with the pages that no service requests.
-pub(super) fn pools(facts: &VerifyFacts<'_>, rows: &[Checked<'_>]) -> Vec<PoolRow> {
+pub(super) fn pools(facts: &VerifyFacts<'_>, rows: &[CheckedService<'_>]) -> Vec<PoolRow> {
     let of = |pool: &Pool| {
         let mut row = PoolRow {
             page: pool.size,
@@ -210,12 +212,13 @@ pub(super) fn pools(facts: &VerifyFacts<'_>, rows: &[Checked<'_>]) -> Vec<PoolRo
             unused: Pages(0),
         };
         let of = |all: &[PageCount]| count_of(all, pool.size);
-        let told = |l: &Checked<'_>| {
+        let told = |l: &CheckedService<'_>| {
             let (other, pages, _) = other_pool(facts, l.service?, &l.row)?;
             (other.size == pool.size).then_some(pages)
         };
-        let waits =
-            |l: &Checked<'_>| of(&l.row.asked) - of(&l.row.got) + told(l).unwrap_or_default();
+        let waits = |l: &CheckedService<'_>| {
+            of(&l.row.asked) - of(&l.row.got) + told(l).unwrap_or_default()
+        };
         let waiting = rows.iter().map(waits).sum();
         row.unused = (row.available() - waiting).min(row.total - row.surplus);
         Some(row)
@@ -235,7 +238,7 @@ fn pool_of(pools: &[PoolRow], page: PageSize) -> Option<&PoolRow> {
 /// Finds running services with fewer pages than requested, each with the reason.
 pub(super) fn short(
     facts: &VerifyFacts<'_>,
-    rows: &mut [Checked<'_>],
+    rows: &mut [CheckedService<'_>],
     pools: &[PoolRow],
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -245,11 +248,11 @@ pub(super) fn short(
         };
         if checked.row.short.get() == 0 {
             // It has its pages, whatever the permissions. A cgroup limit may still kill it.
-            findings.extend(rights::cgroup(facts, service, &checked.row));
+            findings.extend(service_limits::cgroup(facts, service, &checked.row));
             continue;
         }
-        let rights = rights::cgroup(facts, service, &checked.row)
-            .or_else(|| rights::segments(facts, service, &checked.row));
+        let rights = service_limits::cgroup(facts, service, &checked.row)
+            .or_else(|| service_limits::segments(facts, service, &checked.row));
         let available = pool_of(pools, page).map_or(Pages(0), PoolRow::available);
         let finding = match rights {
             Some(finding) => finding,
@@ -285,7 +288,7 @@ fn other_pool<'a>(
     if row.short == Pages(0) || is_enough || is_settled {
         return None;
     }
-    let program = PoolProgram::of(rights::program(service.kind))?;
+    let program = PoolProgram::of(service_limits::program(service.kind))?;
     let enough = |pool: &&Pool| pool.available() >= pool.size.pages_for(needs);
     let others = facts.host.totals().filter(|pool| pool.size != page);
     let other = others.filter(enough).max_by_key(|pool| pool.size)?;
@@ -373,11 +376,11 @@ fn restart_command(row: &ServiceRow) -> String {
 /// Finds services that would not get their pages at the next start, although they have them or are stopped. Surplus pages
 /// disappear when freed, and other processes may take pages of a pool while the service is down.
 pub(super) fn restart(
-    rows: &[Checked<'_>],
+    rows: &[CheckedService<'_>],
     pools: &[PoolRow],
     facts: &VerifyFacts<'_>,
 ) -> Vec<Finding> {
-    let one = |checked: &Checked<'_>| {
+    let one = |checked: &CheckedService<'_>| {
         let row = &checked.row;
         // With huge pages off it would start without. A service that was not found may run and have its pages.
         let is_off = checked
@@ -400,13 +403,13 @@ pub(super) fn restart(
             (missing > Pages(0)).then_some((asked.page, missing, after_stop))
         });
         let (page, missing, there) = lacking?;
-        let insists = checked
-            .service
-            .map_or(Requirement::Unknown, |s| s.huge_page_setting.requirement);
+        let insists = checked.service.map_or(HugePageRequirement::Unknown, |s| {
+            s.huge_page_setting.requirement
+        });
         let (when, falls) = (
             if row.is_running() { "restart" } else { "start" },
             match insists {
-                Requirement::IfAvailable => "would fall back to base pages silently",
+                HugePageRequirement::IfAvailable => "would fall back to base pages silently",
                 _ => "would fail",
             },
         );
@@ -436,7 +439,7 @@ fn grow_command(
     page: PageSize,
     pools: &[PoolRow],
     missing: Pages,
-) -> ScreenCommand {
+) -> AdvisedCommand {
     if !facts.applied.is_empty() {
         return PLAN.into();
     }
@@ -449,16 +452,18 @@ fn grow_command(
 /// get none. Stopped services count with their planned request.
 pub(super) fn combined_shortage(
     facts: &VerifyFacts<'_>,
-    rows: &[Checked<'_>],
+    rows: &[CheckedService<'_>],
     pools: &[PoolRow],
 ) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        let asks = |checked: &&Checked<'_>| count_of(&checked.row.asked, pool.page) > Pages(0);
-        let asking: Vec<&Checked<'_>> = rows.iter().filter(asks).collect();
+        let asks =
+            |checked: &&CheckedService<'_>| count_of(&checked.row.asked, pool.page) > Pages(0);
+        let asking: Vec<&CheckedService<'_>> = rows.iter().filter(asks).collect();
         let needed = needed_together(facts, &asking, pool);
         let there = pool.total - pool.surplus;
         let is_reported = asking.iter().any(|checked| checked.row.short > Pages(0));
-        let alone = |checked: &&Checked<'_>| count_of(&checked.row.asked, pool.page) <= there;
+        let alone =
+            |checked: &&CheckedService<'_>| count_of(&checked.row.asked, pool.page) <= there;
         let missing = needed - there;
         let is_new = asking.len() > 1 && !is_reported && asking.iter().all(alone);
         (missing > Pages(0) && is_new).then(|| {
@@ -478,7 +483,7 @@ pub(super) fn combined_shortage(
     pools.iter().filter_map(one).collect()
 }
 
-fn names(asking: &[&Checked<'_>]) -> String {
+fn names(asking: &[&CheckedService<'_>]) -> String {
     const SHOWN: usize = 5;
     let mut names: Vec<&str> = asking.iter().map(|l| &*l.row.name).take(SHOWN).collect();
     if asking.len() > SHOWN {
@@ -488,15 +493,19 @@ fn names(asking: &[&Checked<'_>]) -> String {
 }
 
 /// Returns the pages of a pool that all services need together.
-fn needed_together(facts: &VerifyFacts<'_>, asking: &[&Checked<'_>], pool: &PoolRow) -> Pages {
-    let of = |checked: &&Checked<'_>| match count_of(&checked.row.got, pool.page) {
+fn needed_together(
+    facts: &VerifyFacts<'_>,
+    asking: &[&CheckedService<'_>],
+    pool: &PoolRow,
+) -> Pages {
+    let of = |checked: &&CheckedService<'_>| match count_of(&checked.row.got, pool.page) {
         Pages(0) => count_of(&checked.row.asked, pool.page),
         got => got,
     };
     // Containers, and programs with a user-defined demand, also run under their own names, and must count only once. Pages
     // of services without a plan may therefore belong to them, except for pages that others already used when the plan was
     // made.
-    let is_unseen = |l: &&&Checked<'_>| !l.row.is_found && !can_be_found(l.row.kind);
+    let is_unseen = |l: &&&CheckedService<'_>| !l.row.is_found && !can_be_found(l.row.kind);
     let unseen: Pages = asking.iter().filter(is_unseen).map(of).sum();
     let seen = || asking.iter().filter(|l| !is_unseen(l));
     let known: Pages = seen().filter(|l| l.is_planned).map(of).sum();

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use hugeleaf_host::system::settings::BootLine;
-use hugeleaf_host::{Fact, Host, Pool, Sysctl, pool_file, size_folder};
+use hugeleaf_host::system::settings_files::BootLoaderLine;
+use hugeleaf_host::{Fact, Host, Pool, SysctlLine, pool_file, size_folder};
 use hugeleaf_units::{Bytes, Pages};
 
-use super::{Applied, AppliedStepState, PlaceState, ReclaimablePages, StepKind, VerifyFacts};
+use super::{AppliedPlan, AppliedStepState, PathDrift, ReleasedPages, StepKind, VerifyFacts};
 use crate::Plan;
 use hugeleaf_verdict::advice::{Change, Setting};
 use hugeleaf_verdict::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
@@ -55,7 +55,7 @@ fn with_given<'a>(facts: &VerifyFacts<'a>) -> Cow<'a, Host> {
 /// Returns a pool's place as if the guard had given no pages back.
 fn place_with_given(facts: &VerifyFacts<'_>, place: &AppliedStepState) -> AppliedStepState {
     let mut place = place.clone();
-    let of_it = |given: &&ReclaimablePages| {
+    let of_it = |given: &&ReleasedPages| {
         let file = pool_file(given.page, given.node, "nr_hugepages");
         place.path.to_str() == Some(&file)
     };
@@ -64,7 +64,7 @@ fn place_with_given(facts: &VerifyFacts<'_>, place: &AppliedStepState) -> Applie
     if let Some(now) = now {
         let now = (Pages(now) + given).to_string();
         if place.wanted.as_ref() == Some(&now) {
-            place.state = PlaceState::AsApplied;
+            place.state = PathDrift::AsApplied;
         }
         place.now = Some(now);
     }
@@ -79,7 +79,7 @@ pub(super) fn sysctl(facts: &VerifyFacts<'_>) -> Vec<Finding> {
         let knob = format!("/proc/sys/{}", key.replace('.', "/"));
         in_force_places(facts).any(|p| p.what == StepKind::Knob && p.path.to_str() == Some(&knob))
     };
-    let one = |(at, setting): (usize, &Sysctl)| {
+    let one = |(at, setting): (usize, &SysctlLine)| {
         if planned(&setting.key) {
             return None;
         }
@@ -234,17 +234,17 @@ pub(super) fn places(facts: &VerifyFacts<'_>) -> Vec<Finding> {
 
 fn place_finding(
     facts: &VerifyFacts<'_>,
-    newest: Option<&Applied>,
+    newest: Option<&AppliedPlan>,
     place: &AppliedStepState,
 ) -> Option<Finding> {
     let path = place.path.display();
     let is = match &place.state {
-        PlaceState::AsApplied | PlaceState::NotApplicable => return None,
-        PlaceState::Unread(why) => {
+        PathDrift::AsApplied | PathDrift::NotApplicable => return None,
+        PathDrift::Unread(why) => {
             return Some(not_verified(format!("{path} could not be read: {why}.")));
         }
-        PlaceState::Gone => "is gone".to_owned(),
-        PlaceState::Changed => match &place.now {
+        PathDrift::Gone => "is gone".to_owned(),
+        PathDrift::Changed => match &place.now {
             Some(now) => format!("is {now}"),
             None => "was changed".to_owned(),
         },
@@ -280,7 +280,7 @@ pub(super) fn not_verified(text: String) -> Finding {
     Finding::note("not-verified", text, "sudo hugeleaf verify")
 }
 
-fn plan_copy(applied: &Applied) -> String {
+fn plan_copy(applied: &AppliedPlan) -> String {
     shell_word(&applied.plan_copy.display().to_string())
 }
 
@@ -305,7 +305,7 @@ pub(super) fn boot(facts: &VerifyFacts<'_>) -> Vec<Finding> {
     };
     let default = facts.host.memory.default_hugetlb_page.get();
     let has = boot_pools(running, default);
-    let one = |line: &BootLine| {
+    let one = |line: &BootLoaderLine| {
         let wanted = boot_pools(&line.arguments, default);
         let missing = wanted.iter().filter(|pool| !has.contains(pool));
         let missing = missing.map(|(size, pages)| super::pages_text(Pages(*pages), *size));

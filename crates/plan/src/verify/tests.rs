@@ -1,19 +1,20 @@
 //! A host without findings, and functions that change one thing at a time.
 
 use hugeleaf_host::demand::{
-    Demand, HugePageSetting, Mappings, PageSource as From, Requirement, Service, ServiceKind, User,
+    Demand, EqualMappings, HugePageRequirement, HugePageSetting, PageSource as From, Service,
+    ServiceKind, User,
 };
 use hugeleaf_host::system::pam_limits;
-use hugeleaf_host::system::settings::{BootLine, KnobLine, SettingsFiles};
+use hugeleaf_host::system::settings_files::{BootLoaderLine, SettingsFiles, TmpfilesLine};
 use hugeleaf_host::system::unit_files::UnitFile;
-use hugeleaf_host::{Cgroup, Fact, Host, HugetlbLimit, PageUsage, Pid, Sysctl};
+use hugeleaf_host::{Fact, Host, HugetlbCgroup, HugetlbLimit, PageUsage, Pid, SysctlLine};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::{
-    Applied, AppliedStepState, PlaceState, ReclaimablePages, StepKind, VerifyFacts, VerifyReport,
+    AppliedPlan, AppliedStepState, PathDrift, ReleasedPages, StepKind, VerifyFacts, VerifyReport,
     verify,
 };
-use crate::{BasePages, DemandPlan, PageCount, Plan, PoolPlan, ServicePlan, TargetHost};
+use crate::{BaseMemory, DemandPlan, PageCount, Plan, PoolPlan, ServicePlan, TargetHost};
 use hugeleaf_testkit::healthy_host::{healthy, size, word};
 use hugeleaf_verdict::advice::{AcceptedValues, SettingRequirement};
 
@@ -22,11 +23,11 @@ struct World {
     host: Host,
     services: Vec<Service>,
     unread: Vec<String>,
-    applied: Vec<Applied>,
+    applied: Vec<AppliedPlan>,
     settings: SettingsFiles,
     booted: Option<u64>,
     log_since: Option<u64>,
-    given: Vec<ReclaimablePages>,
+    given: Vec<ReleasedPages>,
     wants: Vec<SettingRequirement>,
 }
 
@@ -52,7 +53,7 @@ fn demand(pages: u64, held: Option<u64>) -> Demand {
     let bytes = |pages: u64| Pages(pages).in_bytes(two_mib());
     Demand {
         what: "shared_buffers and related memory".to_owned(),
-        mappings: vec![Mappings::single(bytes(pages))],
+        mappings: vec![EqualMappings::single(bytes(pages))],
         place: From::Pool,
         page: None,
         source: "its mapping".to_owned(),
@@ -74,7 +75,7 @@ fn service(name: &str, kind: ServiceKind, pages: u64, held: u64) -> Service {
     service.pids = vec![Pid(4711)];
     service.since = Fact::Known(1_790_000_000);
     service.huge_page_setting = HugePageSetting {
-        requirement: Requirement::IfAvailable,
+        requirement: HugePageRequirement::IfAvailable,
         text: "huge_pages = try".to_owned(),
     };
     service.demands = vec![demand(pages, Some(held))];
@@ -99,7 +100,7 @@ fn plan(name: &str, pages: u64) -> Plan {
             pages: sizes,
             nodes: vec![0, 1],
         },
-        base: BasePages {
+        base: BaseMemory {
             used: Bytes(8 << 30),
             moves: Bytes(0),
             other_pools: Bytes(0),
@@ -120,7 +121,7 @@ fn plan(name: &str, pages: u64) -> Plan {
                 what: "shared_buffers".to_owned(),
                 source: "its mapping".to_owned(),
                 from: From::Pool,
-                mappings: vec![Mappings::single(Pages(pages).in_bytes(two_mib()))],
+                mappings: vec![EqualMappings::single(Pages(pages).in_bytes(two_mib()))],
                 pages: vec![PageCount {
                     page: two_mib(),
                     pages: Pages(pages),
@@ -147,7 +148,7 @@ fn place(what: StepKind, path: &str, wanted: &str) -> AppliedStepState {
         before: None,
         wanted: Some(wanted.to_owned()),
         now: Some(wanted.to_owned()),
-        state: PlaceState::AsApplied,
+        state: PathDrift::AsApplied,
     }
 }
 
@@ -159,7 +160,7 @@ const DROP_IN: &str = "/etc/systemd/system/postgresql.service.d/60-hugeleaf.conf
 fn world() -> World {
     let mut host = healthy();
     host.limits.hugetlb_shm_group = Fact::Known(0);
-    host.limits.sysctl = Fact::Known(vec![Sysctl {
+    host.limits.sysctl = Fact::Known(vec![SysctlLine {
         path: "/etc/sysctl.d/60-hugeleaf.conf".to_owned(),
         key: "vm.nr_hugepages".to_owned(),
         value: PAGES.to_string(),
@@ -169,7 +170,7 @@ fn world() -> World {
         host,
         services: vec![service("postgresql", ServiceKind::PostgreSql, PAGES, PAGES)],
         unread: Vec::new(),
-        applied: vec![Applied {
+        applied: vec![AppliedPlan {
             id: 3,
             time: "2026-11-20T10:00:00Z".to_owned(),
             plan_copy: "/var/lib/hugeleaf/journal/0003.toml".into(),
@@ -184,7 +185,7 @@ fn world() -> World {
             ],
         }],
         settings: SettingsFiles {
-            tmpfiles: Fact::Known(vec![KnobLine {
+            tmpfiles: Fact::Known(vec![TmpfilesLine {
                 path: "/etc/tmpfiles.d/thp.conf".to_owned(),
                 knob: "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
                 value: "madvise".to_owned(),
@@ -261,7 +262,7 @@ impl World {
 fn running_programs_are_asked_what_they_want() {
     let mut world = world();
     world.no_plan();
-    world.host.limits.sysctl = Fact::Known(vec![Sysctl {
+    world.host.limits.sysctl = Fact::Known(vec![SysctlLine {
         key: "vm.hugetlb_shm_group".to_owned(),
         value: "5".to_owned(),
         path: "/etc/sysctl.d/50-a.conf".to_owned(),
@@ -343,7 +344,7 @@ fn short_by_44_pages_of_a_pool_that_is_too_small() {
 fn a_service_that_is_planned_for_and_switched_off() {
     let mut world = world();
     world.services[0].huge_page_setting = HugePageSetting {
-        requirement: Requirement::Never,
+        requirement: HugePageRequirement::Never,
         text: "huge_pages = off".to_owned(),
     };
     world.services[0].demands = vec![demand(PAGES, Some(0))];
@@ -380,7 +381,7 @@ fn a_pool_that_has_drained_since() {
         ],
     );
     // A service that requires huge pages does not start at all.
-    world.services[0].huge_page_setting.requirement = Requirement::Always;
+    world.services[0].huge_page_setting.requirement = HugePageRequirement::Always;
     world.shows("restart-would-fail", &["would fail"]);
 }
 
@@ -468,7 +469,7 @@ fn a_user_who_is_not_in_the_group() {
 fn limited(world: &mut World, faults: Option<u64>, reservations: Option<u64>) {
     let limit =
         |pages: Option<u64>| Fact::Known(pages.map(|pages| Pages(pages).in_bytes(two_mib())));
-    world.services[0].limits.hugetlb = vec![Cgroup {
+    world.services[0].limits.hugetlb = vec![HugetlbCgroup {
         version: 2,
         path: "/system.slice".to_owned(),
         folder: "/sys/fs/cgroup/system.slice".to_owned(),
@@ -511,7 +512,7 @@ fn a_cgroup_that_allows_less() {
 #[test]
 fn files_that_the_kernel_does_not_follow() {
     let mut world = world();
-    let set = |key: &str, value: u64| Sysctl {
+    let set = |key: &str, value: u64| SysctlLine {
         path: "/etc/sysctl.d/x.conf".to_owned(),
         key: key.to_owned(),
         value: value.to_string(),
@@ -553,26 +554,26 @@ fn a_knob_that_somebody_reset() {
 
 #[test]
 fn places_that_are_not_as_the_plan_left_them() {
-    let spoil = |at: usize, now: Option<&str>, stands: PlaceState| {
+    let spoil = |at: usize, now: Option<&str>, stands: PathDrift| {
         let mut world = world();
         let place = &mut world.applied[0].places[at];
         place.now = now.map(str::to_owned);
         place.state = stands;
         world
     };
-    spoil(1, Some("never"), PlaceState::Changed).shows(
+    spoil(1, Some("never"), PathDrift::Changed).shows(
         "knob-reset",
         &["shmem_enabled is never, but the plan set advise"],
     );
-    spoil(2, None, PlaceState::Gone).shows("mount-missing", &["/mnt/huge is gone"]);
-    spoil(3, Some("x"), PlaceState::Changed).shows("file-changed", &[DROP_IN]);
-    spoil(3, None, PlaceState::Gone).shows("file-changed", &["is gone"]);
-    let fewer = spoil(0, Some("2000"), PlaceState::Changed);
+    spoil(2, None, PathDrift::Gone).shows("mount-missing", &["/mnt/huge is gone"]);
+    spoil(3, Some("x"), PathDrift::Changed).shows("file-changed", &[DROP_IN]);
+    spoil(3, None, PathDrift::Gone).shows("file-changed", &["is gone"]);
+    let fewer = spoil(0, Some("2000"), PathDrift::Changed);
     fewer.shows("pool-changed", &["is 2000, but the plan set 2048"]);
     assert!(!fewer.verify().is_good());
-    let more = spoil(0, Some("2100"), PlaceState::Changed);
+    let more = spoil(0, Some("2100"), PathDrift::Changed);
     assert!(more.ids() == ["pool-changed"] && more.verify().is_good());
-    let denied = spoil(3, None, PlaceState::Unread("Permission denied".to_owned()));
+    let denied = spoil(3, None, PathDrift::Unread("Permission denied".to_owned()));
     assert!(denied.ids() == ["not-verified"] && denied.verify().is_good());
 }
 
@@ -582,7 +583,7 @@ fn a_later_plan_takes_the_place_of_an_earlier_one() {
     let mut earlier = world.applied[0].clone();
     earlier.id = 2;
     for place in &mut earlier.places {
-        place.state = PlaceState::Changed;
+        place.state = PathDrift::Changed;
     }
     earlier.plan = Ok(plan("postgresql", 9999));
     world.applied.push(earlier);
@@ -616,7 +617,7 @@ fn a_limit_that_a_running_service_did_not_get() {
 #[test]
 fn a_command_line_that_the_kernel_was_not_started_with() {
     let mut world = world();
-    world.settings.boot = Fact::Known(vec![BootLine {
+    world.settings.boot = Fact::Known(vec![BootLoaderLine {
         path: "/etc/default/grub.d/60-hugeleaf.cfg".to_owned(),
         arguments: "hugepagesz=1G hugepages=4".to_owned(),
     }]);
@@ -783,7 +784,7 @@ fn idle_pages_that_a_plan_leaves_to_the_next_boot_are_no_drift() {
     assert_eq!(world.ids(), [""; 0], "before the boot");
     // After the boot: the pages that the file requests, and no more.
     let place = &mut world.applied[0].places[0];
-    (place.now, place.state) = (Some("25".to_owned()), PlaceState::Changed);
+    (place.now, place.state) = (Some("25".to_owned()), PathDrift::Changed);
     assert!(!world.ids().contains(&"pool-changed"), "{:?}", world.ids());
     let place = &mut world.applied[0].places[0];
     place.now = Some("24".to_owned());
@@ -814,14 +815,14 @@ fn what_the_guard_gave_back_is_no_shortage() {
     let path = hugeleaf_host::pool_file(two_mib(), Some(0), "nr_hugepages");
     (place.what, place.path) = (StepKind::Pool, path.into());
     place.wanted = Some("2048".to_owned());
-    (place.now, place.state) = (Some("2000".to_owned()), PlaceState::Changed);
+    (place.now, place.state) = (Some("2000".to_owned()), PathDrift::Changed);
     world.pool(PAGES - 48, 48, 0);
     let short = |world: &World| {
         let ids = world.ids();
         ids.contains(&"pool-short") || ids.contains(&"pool-changed")
     };
     assert!(short(&world), "{:?}", world.ids());
-    let mut given = ReclaimablePages {
+    let mut given = ReleasedPages {
         page: two_mib(),
         node: Some(0),
         pages: Pages(48),

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::Root;
-use hugeleaf_plan::host::{
-    ApplyOptions, ApplyRequest, ChangeContext, HostError, StepState, StopReason, apply,
+use hugeleaf_plan::host_changes::{
+    ApplyOptions, ApplyRequest, ChangeContext, HostChangeError, StepState, StopReason, apply,
 };
-use hugeleaf_sys::{Errno, Gate, GateReply, HostChange, Kernel, ProcessCall, SysError, lock_host};
+use hugeleaf_sys::{
+    Errno, GateReply, HostChange, Kernel, ProcessCall, SysError, SyscallGate, lock_host,
+};
 
 use super::faulty::{BlockResult, FaultyHost};
 use super::tree::{Tree, assert_same, file, knob, pool, steps};
@@ -51,7 +53,7 @@ fn fails_at(at: usize, fate: BlockResult) {
     let when = format!("{fate:?} at call {at}, {}", sink.calls()[at - 1]);
     match result {
         // Only the journal was touched.
-        Err(HostError::State(_)) => assert_same(&before, &tree.snapshot(), &when),
+        Err(HostChangeError::State(_)) => assert_same(&before, &tree.snapshot(), &when),
         Err(other) => panic!("{when}: {other}"),
         Ok(outcome) => {
             let Some(StopReason::Failed { step, error, .. }) = &outcome.stopped else {
@@ -104,7 +106,7 @@ fn a_file_system_that_turns_read_only_midway_stays_so_and_is_told() {
         let sink = FaultyHost::from(at, BlockResult::Fail(Errno::ROFS));
         let result = apply_to(tree.path(), &sink.kernel, &steps(), &options());
         let reported = match &result {
-            Err(HostError::State(_)) => true,
+            Err(HostChangeError::State(_)) => true,
             Ok(outcome) => outcome.stopped.is_some(),
             Err(_) => false,
         };
@@ -134,20 +136,23 @@ fn two_at_once() {
     let error = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap_err();
     let named = matches!(
         error,
-        HostError::Locked {
+        HostChangeError::Locked {
             pid: Some(4711),
             ..
         }
     );
     assert!(named && error.to_string().contains("4711"), "{error}");
     let undo = undo_newest(tree.path(), &Kernel::new());
-    assert!(matches!(undo, Err(HostError::Locked { .. })), "{undo:?}");
+    assert!(
+        matches!(undo, Err(HostChangeError::Locked { .. })),
+        "{undo:?}"
+    );
     assert_same(&before, &tree.snapshot(), "refused");
     drop(held);
     // A child forked meanwhile releases the lock when it executes its program.
     hugeleaf_testkit::until("the lock is let go", || {
         match apply_to(tree.path(), &Kernel::new(), &steps(), &options()) {
-            Err(HostError::Locked { .. }) => false,
+            Err(HostChangeError::Locked { .. }) => false,
             result => result.map(|_| true).unwrap(),
         }
     });
@@ -197,7 +202,7 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
 #[derive(Debug)]
 struct Stingy;
 
-impl Gate for Stingy {
+impl SyscallGate for Stingy {
     fn host(&self, change: HostChange<'_>) -> Option<Result<(), SysError>> {
         let HostChange::Write(path, value) = change else {
             return None;
@@ -281,7 +286,7 @@ fn what_may_not_be_written_is_told_before_anything_is_changed() {
     ];
     let error = apply_to(tree.path(), &Kernel::new(), &steps, &options()).unwrap_err();
     assert!(
-        matches!(&error, HostError::Refused(all, 3) if all.len() == 2),
+        matches!(&error, HostChangeError::Refused(all, 3) if all.len() == 2),
         "{error}"
     );
     assert_eq!(tree.read(super::tree::POOL), "0\n");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use hugeleaf_sys::{Errno, Gate, GateReply, HostChange, Kernel, ProcessCall, SysError};
+use hugeleaf_sys::{Errno, GateReply, HostChange, Kernel, ProcessCall, SysError, SyscallGate};
 
 /// Result of the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ fn name_and_path(change: HostChange<'_>) -> (&'static str, &Path) {
     }
 }
 
-impl Gate for Faulty {
+impl SyscallGate for Faulty {
     fn host(&self, change: HostChange<'_>) -> Option<Result<(), SysError>> {
         let (name, path) = name_and_path(change);
         let number = {

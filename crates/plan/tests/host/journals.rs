@@ -1,7 +1,7 @@
 //! Damaged journals: the intact records are used, and the damage is reported.
 
 use hugeleaf_host::Root;
-use hugeleaf_plan::host::{HostError, StepState, applied};
+use hugeleaf_plan::host_changes::{HostChangeError, StepState, applied};
 use hugeleaf_sys::Kernel;
 
 use super::tree::{Tree, assert_same, steps};
@@ -104,7 +104,7 @@ fn a_journal_of_a_newer_program_is_left_to_that() {
         let before = tree.snapshot();
         let refused = undo_newest(tree.path(), &Kernel::new()).unwrap_err();
         assert!(
-            matches!(refused, HostError::Newer { id: 1, .. }),
+            matches!(refused, HostChangeError::Newer { id: 1, .. }),
             "{refused}"
         );
         let refused = apply_to(
@@ -113,7 +113,7 @@ fn a_journal_of_a_newer_program_is_left_to_that() {
             &[super::tree::pool(9)],
             &options(),
         );
-        assert!(matches!(refused, Err(HostError::Newer { id: 1, .. })));
+        assert!(matches!(refused, Err(HostChangeError::Newer { id: 1, .. })));
         assert_same(&before, &tree.snapshot(), "nothing was touched");
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use hugeleaf_plan::Step;
-use hugeleaf_plan::host::{UndoOptions, Which};
+use hugeleaf_plan::host_changes::{UndoOptions, UndoSelection};
 use hugeleaf_sys::{Errno, Kernel};
 
 use super::faults::calls;
@@ -182,7 +182,7 @@ fn killed_in_both_directions_again_and_again() {
     let all = undo_in(
         tree.path(),
         &Kernel::new(),
-        Which::All,
+        UndoSelection::All,
         UndoOptions::default(),
     )
     .unwrap();

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use hugeleaf_host::{Fact, Root};
-use hugeleaf_plan::host::{
-    HostError, Obstacle, Place, StepState, UndoOptions, Which, applied, inspect,
+use hugeleaf_plan::host_changes::{
+    HostChangeError, Obstacle, PathState, StepState, UndoOptions, UndoSelection, applied, inspect,
 };
 use hugeleaf_sys::Kernel;
 
@@ -51,7 +51,7 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
     // A second undo finds nothing.
     let again = undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert!(again.is_empty(), "{again:#?}");
-    let by_id = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap();
+    let by_id = undo_in(tree.path(), &Kernel::new(), UndoSelection::Id(1), PLAINLY).unwrap();
     assert!(by_id[0].steps.is_empty(), "{by_id:#?}");
     assert_same(&before, &tree.snapshot(), "after undoing twice");
 }
@@ -59,10 +59,10 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
 #[test]
 fn where_nothing_was_applied_there_is_nothing_to_undo() {
     let tree = Tree::new();
-    let undone = undo_in(tree.path(), &Kernel::new(), Which::All, PLAINLY).unwrap();
+    let undone = undo_in(tree.path(), &Kernel::new(), UndoSelection::All, PLAINLY).unwrap();
     assert!(undone.is_empty() && !tree.has("var"), "{undone:#?}");
-    let error = undo_in(tree.path(), &Kernel::new(), Which::Id(3), PLAINLY).unwrap_err();
-    assert_eq!(error, HostError::NoSuch(3));
+    let error = undo_in(tree.path(), &Kernel::new(), UndoSelection::Id(3), PLAINLY).unwrap_err();
+    assert_eq!(error, HostChangeError::NoSuch(3));
 }
 
 #[test]
@@ -101,9 +101,9 @@ fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
     assert_eq!((outcome.id, outcome.continues), (Some(2), None));
     assert!(!tree.read("etc/fstab").contains("/mnt/a"));
     // The first cannot be undone before the second.
-    let refused = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap_err();
+    let refused = undo_in(tree.path(), &Kernel::new(), UndoSelection::Id(1), PLAINLY).unwrap_err();
     assert!(
-        matches!(refused, HostError::BuiltUpon { id: 1, by: 2, .. }),
+        matches!(refused, HostChangeError::BuiltUpon { id: 1, by: 2, .. }),
         "{refused}"
     );
     let list = applied(&Root::at(tree.path()));
@@ -116,7 +116,7 @@ fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
     assert_eq!(ids, [2, 1]);
     undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_same(&first, &tree.snapshot(), "after the first undo");
-    undo_in(tree.path(), &Kernel::new(), Which::All, PLAINLY).unwrap();
+    undo_in(tree.path(), &Kernel::new(), UndoSelection::All, PLAINLY).unwrap();
     assert_same(&before, &tree.snapshot(), "after all");
 }
 
@@ -137,11 +137,11 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
     // For another service, with a pool that is large enough already.
     let second = apply(&[pool(5)], &["b"]);
     assert_eq!((second.id, second.continues), (Some(2), None));
-    let refused = undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap_err();
+    let refused = undo_in(tree.path(), &Kernel::new(), UndoSelection::Id(1), PLAINLY).unwrap_err();
     assert!(
         matches!(
             refused,
-            HostError::BuiltUpon {
+            HostChangeError::BuiltUpon {
                 id: 1,
                 by: 2,
                 rests: true,
@@ -154,7 +154,7 @@ fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
     // Undoing the second alone changes nothing of the first.
     undo_newest(tree.path(), &Kernel::new()).unwrap();
     assert_eq!(tree.read(POOL), "5\n");
-    undo_in(tree.path(), &Kernel::new(), Which::Id(1), PLAINLY).unwrap();
+    undo_in(tree.path(), &Kernel::new(), UndoSelection::Id(1), PLAINLY).unwrap();
     assert_eq!(tree.read(POOL), "0\n");
     // The same plan again changes nothing.
     apply(&[pool(5)], &["a"]);
@@ -176,7 +176,7 @@ fn an_apply_that_came_in_between_is_not_overlooked() {
     };
     apply(&[], 5).unwrap();
     let before = tree.snapshot();
-    assert_eq!(apply(&[], 9).unwrap_err(), HostError::Overtaken(1));
+    assert_eq!(apply(&[], 9).unwrap_err(), HostChangeError::Overtaken(1));
     assert_same(&before, &tree.snapshot(), "after the refusal");
     apply(&[1], 9).unwrap();
     undo_newest(tree.path(), &Kernel::new()).unwrap();
@@ -221,7 +221,7 @@ fn what_others_changed_is_left_alone_and_said() {
         even_if_changed: true,
         dry_run: false,
     };
-    let undone = undo_in(tree.path(), &Kernel::new(), Which::Id(1), insist).unwrap();
+    let undone = undo_in(tree.path(), &Kernel::new(), UndoSelection::Id(1), insist).unwrap();
     assert_eq!(state(&undone[0].steps, "group"), StepState::Restored);
     assert_eq!(tree.read("proc/sys/vm/hugetlb_shm_group"), "0\n");
     assert!(!tree.has("etc/sysctl.d/60-hugeleaf.conf"));
@@ -257,7 +257,7 @@ fn pages_are_not_restored_where_allocations_would_fail() {
         ..PLAINLY
     };
     for (options, expected) in [(dry, StepState::WouldChange), (PLAINLY, StepState::Failed)] {
-        let undone = undo_in(tree.path(), &Kernel::new(), Which::Newest, options).unwrap();
+        let undone = undo_in(tree.path(), &Kernel::new(), UndoSelection::Newest, options).unwrap();
         let step = &undone[0].steps[0];
         assert_eq!(step.state, expected, "{step:#?}");
         let note = step.note.as_deref().unwrap();
@@ -304,7 +304,7 @@ fn what_stands_in_the_way_is_told_before_anything_is_changed() {
     ];
     let error = apply_to(tree.path(), &Kernel::new(), &steps, &options()).unwrap_err();
     let text = error.to_string();
-    let HostError::Refused(obstacles, 12) = error else {
+    let HostChangeError::Refused(obstacles, 12) = error else {
         panic!("{text}")
     };
     assert_eq!(obstacles.len(), 11, "{text}");
@@ -340,7 +340,10 @@ fn what_stands_in_the_way_is_told_before_anything_is_changed() {
 fn two_steps_of_one_name_are_refused() {
     let tree = Tree::new();
     let error = apply_to(tree.path(), &Kernel::new(), &[pool(1), pool(2)], &options());
-    assert_eq!(error.unwrap_err(), HostError::SameId("pool".to_owned()));
+    assert_eq!(
+        error.unwrap_err(),
+        HostChangeError::SameId("pool".to_owned())
+    );
 }
 
 #[test]
@@ -425,7 +428,8 @@ fn what_would_be_changed_is_told_as_each_step_would_leave_it() {
     let of = |id: &str| looked.iter().find(|l| l.step.id == id).unwrap();
     // The second block is compared with the result of the first.
     assert_eq!(of("fstab-b").before, of("fstab-a").wanted);
-    let (Place::File { content, .. }, made) = (&of("fstab-b").wanted, &of("point").makes) else {
+    let (PathState::File { content, .. }, made) = (&of("fstab-b").wanted, &of("point").makes)
+    else {
         panic!("{looked:#?}")
     };
     assert!(content.text().contains("/mnt/a") && content.text().contains("/mnt/b"));
@@ -443,7 +447,7 @@ fn an_undo_that_is_only_tried_changes_nothing() {
         dry_run: true,
         ..PLAINLY
     };
-    let undone = undo_in(tree.path(), &Kernel::new(), Which::Newest, dry).unwrap();
+    let undone = undo_in(tree.path(), &Kernel::new(), UndoSelection::Newest, dry).unwrap();
     assert!(
         undone[0]
             .steps
@@ -515,7 +519,7 @@ fn nothing_is_written_where_others_could_steer_it() {
         mode(path, loose);
         let before = tree.snapshot();
         let error = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap_err();
-        let HostError::Refused(obstacles, _) = &error else {
+        let HostChangeError::Refused(obstacles, _) = &error else {
             panic!("{error}")
         };
         let steered = |o: &Obstacle| matches!(o, Obstacle::Others(_));
@@ -534,7 +538,7 @@ fn nothing_is_written_where_others_could_steer_it() {
     tree.write("var/lib/hugeleaf/.keep", "");
     mode("var/lib", 0o777);
     let error = apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap_err();
-    assert!(matches!(error, HostError::Others(_)), "{error}");
+    assert!(matches!(error, HostChangeError::Others(_)), "{error}");
     mode("var/lib", 0o755);
     apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let meta = std::fs::metadata(tree.path().join("var/lib/hugeleaf/lock")).unwrap();

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_plan::host::{StepState, UndoOptions, Which};
+use hugeleaf_plan::host_changes::{StepState, UndoOptions, UndoSelection};
 use hugeleaf_plan::{Step, StepAction};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{ExclusiveHost, exclusive};
+use hugeleaf_testkit::host_lock::{ExclusiveHost, exclusive};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::faulty::FaultyHost;
@@ -161,7 +161,7 @@ impl Drop for Host {
         let _ = undo_in(
             self.path(),
             &Kernel::new(),
-            Which::All,
+            UndoSelection::All,
             UndoOptions::default(),
         );
     }
@@ -329,7 +329,7 @@ fn a_pool_in_use_shrinks_when_its_user_lets_go() {
     undo_in(
         host.path(),
         &Kernel::new(),
-        Which::All,
+        UndoSelection::All,
         UndoOptions::default(),
     )
     .unwrap();
@@ -368,7 +368,7 @@ fn a_pool_larger_than_memory_says_what_is_missing() {
     undo_in(
         host.path(),
         &Kernel::new(),
-        Which::All,
+        UndoSelection::All,
         UndoOptions::default(),
     )
     .unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use hugeleaf_plan::{Needs, Step, StepAction};
+use hugeleaf_plan::{FollowUp, Step, StepAction};
 use tempfile::TempDir;
 
 pub const MARK: &str = "# written by hugeleaf; undone by: hugeleaf undo\n";
@@ -122,7 +122,7 @@ pub fn step(id: &str, path: &str, what: StepAction) -> Step {
         path: path.into(),
         why: format!("why {id}"),
         verify: format!("cat {path}"),
-        needs: Needs::Nothing,
+        needs: FollowUp::Nothing,
     }
 }
 

@@ -15,18 +15,18 @@
 #![allow(clippy::cast_possible_truncation)] // as in the library
 
 mod atomic;
-mod calls;
 mod program;
 mod refused;
 mod schedule;
+mod syscalls;
 
 #[path = "../../src/density.rs"]
 mod density;
 #[path = "../../src/placement.rs"]
 mod placement;
-#[path = "../../src/pool.rs"]
-mod pool;
-#[path = "../../src/calls.rs"]
+#[path = "../../src/private_hugetlb.rs"]
+mod private_hugetlb;
+#[path = "../../src/syscalls.rs"]
 mod real;
 #[path = "../../src/state.rs"]
 mod state;
@@ -43,7 +43,7 @@ mod sample {
     use crate::schedule;
 
     #[derive(Clone, Copy, PartialEq, Eq)]
-    pub enum How {
+    pub enum SampleMethod {
         Pages,
         Content,
         Thorough,
@@ -68,16 +68,22 @@ mod sample {
         }
     }
 
-    pub struct Files;
+    pub struct ProcFiles;
 
-    impl Files {
-        pub fn open() -> Files {
-            Files
+    impl ProcFiles {
+        pub fn open() -> ProcFiles {
+            ProcFiles
         }
 
         pub fn close(&self) {}
 
-        pub fn sample_range(&self, _: &mut Scratch, _: usize, length: usize, _: How) -> RangeUsage {
+        pub fn sample_range(
+            &self,
+            _: &mut Scratch,
+            _: usize,
+            length: usize,
+            _: SampleMethod,
+        ) -> RangeUsage {
             let of = length.div_ceil(crate::state::settings().base);
             match schedule::drawn(8) {
                 0 => RangeUsage::Gone,

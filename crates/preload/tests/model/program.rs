@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::schedule::{self, begin, drawn, take_part};
 use crate::settings::{LaunchSettings, PageLadder};
 use crate::state::{self, GROWING, LOCK, RESIDENT};
-use crate::{density, pool, real, window};
+use crate::{density, private_hugetlb, real, window};
 
 /// Memory of the program: start, length, owner.
 static HAS: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
@@ -37,10 +37,10 @@ pub fn nobody_has(start: usize, length: usize, what: &str) {
 /// Requests memory as the library does in `private::map`.
 fn ask(length: usize, from_pool: bool) -> Option<usize> {
     if from_pool {
-        return pool::allocate(length);
+        return private_hugetlb::allocate(length);
     }
     let kind = density::kind_of(length);
-    let large = density::judgement(kind, length) == density::Judgement::Huge;
+    let large = density::judgement(kind, length) == density::HugePageDecision::Huge;
     let at = window::allocate(kind, large, length)?;
     density::record(kind, at, length, large);
     Some(at)
@@ -48,8 +48,8 @@ fn ask(length: usize, from_pool: bool) -> Option<usize> {
 
 fn give_back(start: usize, length: usize) {
     density::unmapped(start, length);
-    if pool::holds(start, length) {
-        pool::unmap(start, length);
+    if private_hugetlb::holds(start, length) {
+        private_hugetlb::unmap(start, length);
     } else {
         // SAFETY: the program's own memory, which it no longer uses.
         unsafe { real::munmap(start, length) };

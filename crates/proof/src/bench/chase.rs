@@ -14,10 +14,10 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
 use serde_json::json;
 
-use super::measuring::Measuring;
+use super::bench_run::BenchRun;
 use super::page_check::{held_by_folio, page_mismatch};
-use super::{BenchError, BenchEvent, Machine, Shortage};
-use crate::rows::{ArmInfo, Chart, PageLayout, Parameter, Quantity, Results, Sample};
+use super::{BenchContext, BenchError, BenchEvent, MissingPages};
+use crate::result_format::{ArmInfo, Chart, PageLayout, Parameter, Quantity, Results, Sample};
 
 pub const READ: &str = "dependent read";
 
@@ -56,7 +56,7 @@ pub fn cache_line(root: &Root) -> Bytes {
 /// [`BenchError`]; all memory is returned then.
 pub fn measure(
     settings: &ChaseSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     if let Some(large) = settings.sizes.iter().find(|size| **size > machine.most) {
@@ -71,7 +71,7 @@ pub fn measure(
         "rounds": settings.rounds, "for_seconds": settings.time.as_secs_f64(),
         "sample_seconds": sample.as_secs_f64(), "line_bytes": line, "most_bytes": machine.most,
     });
-    let mut run = Measuring::new("chase", (settings.seed, used), machine, progress);
+    let mut run = BenchRun::new("chase", (settings.seed, used), machine, progress);
     let about = &mut run.results.experiment;
     about.title = "time of a dependent random read, by working set and page size".to_owned();
     about.how = format!(
@@ -113,7 +113,7 @@ struct OpenArm {
 }
 
 fn working_set(
-    run: &mut Measuring<'_>,
+    run: &mut BenchRun<'_>,
     settings: &ChaseSettings,
     size: Bytes,
 ) -> Result<(), BenchError> {
@@ -159,7 +159,7 @@ fn fits_together(settings: &ChaseSettings, size: Bytes, most: Bytes) -> bool {
 /// Allocates an arm's memory and lays a path through it; `None` if it is unavailable, which is
 /// recorded.
 fn take(
-    run: &mut Measuring<'_>,
+    run: &mut BenchRun<'_>,
     settings: &ChaseSettings,
     arm: PageArm,
     size: Bytes,
@@ -168,7 +168,7 @@ fn take(
     match ChaseMemory::take(arm, size, run.machine.host) {
         Ok(memory) => Ok(Some(Walk::lay(memory, size, settings.line, seed))),
         Err(error) => {
-            let shortage = Shortage::from_error(size, error)?;
+            let shortage = MissingPages::from_error(size, error)?;
             run.lacks(&arm.to_string(), &[], &shortage);
             Ok(None)
         }
@@ -176,7 +176,7 @@ fn take(
 }
 
 fn one_sample(
-    run: &mut Measuring<'_>,
+    run: &mut BenchRun<'_>,
     settings: &ChaseSettings,
     size: Bytes,
     round: usize,
@@ -204,7 +204,7 @@ fn one_sample(
 
 /// Takes a sample: reads untimed once around or for a limited time, then timed.
 fn measure_one(
-    run: &mut Measuring<'_>,
+    run: &mut BenchRun<'_>,
     time: Duration,
     walk: &mut Walk,
     (round, arm, size): (usize, PageArm, Bytes),
@@ -279,7 +279,7 @@ fn read_back_pages(
     memory: &ChaseMemory,
     arm: PageArm,
     length: Bytes,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
 ) -> Result<PageReadback, BenchError> {
     let pages = match memory.pages(length)? {
         Some(pages) => Ok(pages),
@@ -310,7 +310,7 @@ fn sample_time(settings: &ChaseSettings) -> Duration {
     (settings.time / samples).max(SHORTEST)
 }
 
-fn caveats(run: &mut Measuring<'_>) {
+fn caveats(run: &mut BenchRun<'_>) {
     run.on_a_virtual_machine(
         "gains also depend on the page sizes of its host, which are not visible from the guest.",
     );

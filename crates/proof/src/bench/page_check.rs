@@ -6,7 +6,7 @@ use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_workload::PageArm;
 
-use super::Machine;
+use super::BenchContext;
 
 /// Describes the part of `all` that is not on the pages of an arm.
 pub fn page_mismatch(held: &[PageUsage], arm: PageArm, all: Bytes) -> Option<String> {
@@ -18,7 +18,7 @@ pub fn page_mismatch(held: &[PageUsage], arm: PageArm, all: Bytes) -> Option<Str
 
 /// Returns the memory of a range of this process by page size. THP sizes below the PMD size come from page-frame flags,
 /// which only root can read.
-pub fn held_by_folio(range: Range, machine: &Machine<'_>) -> Result<Vec<PageUsage>, String> {
+pub fn held_by_folio(range: Range, machine: &BenchContext<'_>) -> Result<Vec<PageUsage>, String> {
     let (root, host, kernel) = (machine.root, machine.host, Kernel::new());
     let mut process = read_process(root, &kernel, host, own_pid(), ReadDetail::Segments)
         .map_err(|e| e.to_string())?;

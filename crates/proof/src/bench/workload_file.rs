@@ -5,21 +5,21 @@
 //! there.
 
 mod arm;
+mod arm_run;
 mod measure;
-mod measurement;
-mod peak_sample;
+mod peak_memory;
 
 use std::path::PathBuf;
 
-use crate::rows::Results;
+use crate::result_format::Results;
 
 use hugeleaf_verdict::shell_word;
 pub use hugeleaf_workload::workload_file::WorkloadSpec;
 
-pub use arm::{LabArm, LabPages, merged};
+pub use arm::{WorkloadArm, WorkloadPages, merged};
 pub use measure::measure;
 
-impl LabSettings<'_> {
+impl WorkloadBenchSettings<'_> {
     /// Returns the dry-run command that shows the workload, with the purpose `why`.
     fn dry_run(&self, why: &str) -> String {
         let given = shell_word(self.given);
@@ -27,13 +27,13 @@ impl LabSettings<'_> {
     }
 }
 
-pub struct LabSettings<'a> {
+pub struct WorkloadBenchSettings<'a> {
     pub described: &'a WorkloadSpec,
     /// The name or file as given, for printed commands.
     pub given: &'a str,
     /// The file's text, which identifies a result to resume.
     pub text: &'a str,
-    pub arms: Vec<LabArm>,
+    pub arms: Vec<WorkloadArm>,
     pub rounds: usize,
     pub seed: u64,
     pub below: PathBuf,

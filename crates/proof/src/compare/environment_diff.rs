@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value as Json};
 
-use crate::rows::{ParameterValue, Results};
+use crate::result_format::{ParameterValue, Results};
 
 /// The memory that the kernel leaves of a machine varies a little between boots.
 const MEMORY_MAY_DIFFER: f64 = 0.01;

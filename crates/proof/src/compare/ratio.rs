@@ -1,10 +1,10 @@
 //! One row over another: the single place that decides if two rows are comparable, and computes their ratio. Every
 //! displayed ratio of samples (`compare`, `bench`, `check`) comes from here, so each has its interval. Pure.
 
-use crate::rows::{NotCompared, Pairing, QuantityKind, Row};
-use crate::spread::CONFIDENCE;
+use crate::median_interval::CONFIDENCE;
+use crate::result_format::{NotCompared, Pairing, QuantityKind, Row};
 use crate::stats::{
-    Better, Effect, LogInterval, StatisticalTest, Verdict, judge_beyond, log_ratio,
+    Better, Effect, LogRatioInterval, StatisticalTest, Verdict, judge_beyond, log_ratio,
     rank_sum_interval, signed_rank_interval,
 };
 
@@ -14,7 +14,7 @@ pub struct RowRatio {
     pub ratio: Option<f64>,
     /// `None` for a count taken once.
     pub effect: Option<Effect>,
-    interval: Option<LogInterval>,
+    interval: Option<LogRatioInterval>,
 }
 
 /// Returns B over A.
@@ -76,7 +76,7 @@ fn counted(a: &Row, b: &Row) -> Result<RowRatio, NotCompared> {
     Ok(RowRatio {
         ratio: Some(log.exp()),
         effect: None,
-        interval: Some(LogInterval {
+        interval: Some(LogRatioInterval {
             center: log,
             low: log,
             high: log,
@@ -95,7 +95,7 @@ impl Row {
 impl RowRatio {
     /// Returns the verdict: ratios within ±`equal` (a log ratio) are equal, those beyond ±`beyond` are different.
     pub fn verdict(&self, equal: f64, beyond: f64, better: Better) -> Verdict {
-        let judged = |interval: &LogInterval| judge_beyond(interval, equal, beyond, better);
+        let judged = |interval: &LogRatioInterval| judge_beyond(interval, equal, beyond, better);
         self.interval.as_ref().map_or(Verdict::Same, judged)
     }
 }

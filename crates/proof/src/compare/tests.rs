@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::{ArmInfo, ParameterValue, QuantityKind};
+use crate::result_format::{ArmInfo, ParameterValue, QuantityKind};
 
 const EQUAL: f64 = 0.02;
 

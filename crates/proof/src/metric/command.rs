@@ -8,7 +8,7 @@ use hugeleaf_sys::{Deadline, run_for_output};
 
 use super::reading::{Metric, MetricError, Reading, ReadingKind};
 use super::redact;
-use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
+use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
 use crate::stats::Better;
 
 /// Maximum output that is read; a number is short.
@@ -24,7 +24,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
     let open = move |_: &_, _: Deadline<'_>| Ok(open(&command, gauge));
     let shown = format!("{}{}", typed.gauge_prefix(), redact::command(typed.rest));

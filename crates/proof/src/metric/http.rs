@@ -6,7 +6,7 @@ use hugeleaf_sys::Deadline;
 use super::prometheus::{self, Selected, Selector};
 use super::reading::{Metric, MetricError, Reading, ReadingKind};
 use super::redact::redact_secret;
-use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
+use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
 use crate::stats::Better;
 
 /// Maximum size of a page; big servers print a few megabytes.
@@ -24,7 +24,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
     const HTTPS: &str = "https is not supported; use an http address, or cmd:curl";
     let whole = typed.rest.split_once('#');
     let address = whole.map_or(typed.rest, |(address, _)| address);

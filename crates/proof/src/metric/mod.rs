@@ -1,10 +1,11 @@
 //! Metrics: numbers that a server, a command or the hardware provides.
 //!
 //! [`metrics`] returns all of them. A metric is a module with a [`MetricKind`], and an entry in the table of
-//! `servers.rs` or among the CPU's counters. [`MetricSpec`] is the parsed text of a user; [`MetricSpec::open`]
+//! `addressed_metrics.rs` or among the CPU's counters. [`MetricSpec`] is the parsed text of a user; [`MetricSpec::open`]
 //! connects. Each reader keeps its parser separate from its input and output. A reader subtracts its own load on the
 //! server (its transactions, its commands) from the counts.
 
+mod addressed_metrics;
 mod command;
 mod http;
 mod mysql;
@@ -14,18 +15,17 @@ pub mod prometheus;
 mod reading;
 mod redact;
 mod redis;
-mod servers;
 mod spec;
 
 pub use command::last_number;
-pub use perf::{TranslationTotals, Translations, cpi, walk_cycles};
+pub use perf::{TranslationCounters, TranslationTotals, cpi, walk_cycles};
 pub use reading::{Measured, Metric, MetricError, Reading, ReadingKind, between, measured};
 pub use redact::redact;
 pub use spec::{MetricKind, MetricSpec, SpecError};
 
+use addressed_metrics::{SERVERS, names};
 use redact::kind as kind_of;
-use servers::{SERVERS, names};
-use spec::Typed;
+use spec::MetricText;
 
 use crate::stats::Better;
 
@@ -104,7 +104,7 @@ impl std::str::FromStr for MetricSpec {
             )));
         }
         let rest = rest.unwrap_or_default();
-        (kind.parse)(&Typed {
+        (kind.parse)(&MetricText {
             text,
             name,
             rest,

@@ -10,7 +10,7 @@ use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
 use super::redact::{host_name, redact_secret};
-use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
+use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["mysql"],
@@ -23,7 +23,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
     let (dsn, variables) = match typed.rest.split_once('#') {
         Some((dsn, names)) => (dsn, names.split('+').map(str::to_owned).collect()),
         None => (typed.rest, vec![STATEMENTS.to_owned()]),

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use hugeleaf_host::Root;
 use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
 use hugeleaf_perf::{
-    CountedSince, CountedWork, CounterGroup, CounterKind, GroupCount, counts_misses,
+    CounterGroup, CounterKind, CounterScope, GroupCount, ScaledCounts, counts_misses,
 };
 use hugeleaf_sys::{Deadline, Errno, Kernel, Pid, SysError};
 
+use super::addressed_metrics::{SERVERS, names};
 use super::reading::{Metric, MetricError, Reading, ReadingKind};
-use super::servers::{SERVERS, names};
-use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
+use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
 use crate::stats::Better;
 
 /// Metrics that the CPU counts.
@@ -46,7 +46,7 @@ const WALK_CYCLES: MetricKind = MetricKind {
     parse: parse_walk_cycles,
 };
 
-fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+fn parse_walk_cycles(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
     let hex = |raw: &str| u64::from_str_radix(raw.strip_prefix('r')?, 16).ok();
     let event = match typed.rest {
         "" => None,
@@ -59,7 +59,7 @@ fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Totals {
+struct CounterTotals {
     /// Values in the order of the events, scaled up to the whole running time of the threads.
     values: Vec<f64>,
     /// The share of that time in which they were counted: below 1 if other users counted too.
@@ -69,7 +69,7 @@ struct Totals {
 /// A group of counters for every thread of some processes. Ended threads keep their counts; new threads are
 /// added at the next reading.
 #[derive(Debug)]
-struct Threads {
+struct ThreadCounters {
     name: &'static str,
     pids: Vec<Pid>,
     kinds: Vec<CounterKind>,
@@ -79,14 +79,14 @@ struct Threads {
     running_nanos: u64,
 }
 
-impl Threads {
+impl ThreadCounters {
     /// Starts counting; `name` is the metric in errors.
     fn open(
         name: &'static str,
         pids: &[Pid],
         kinds: &[CounterKind],
-    ) -> Result<Threads, MetricError> {
-        let mut threads = Threads {
+    ) -> Result<ThreadCounters, MetricError> {
+        let mut threads = ThreadCounters {
             name,
             pids: pids.to_vec(),
             kinds: kinds.to_vec(),
@@ -113,7 +113,7 @@ impl Threads {
             if self.open.contains_key(thread) {
                 continue;
             }
-            match CounterGroup::open(CountedWork::Thread(*thread), &self.kinds) {
+            match CounterGroup::open(CounterScope::Thread(*thread), &self.kinds) {
                 Ok(group) => {
                     group.enable().map_err(|e| refused(self.name, &e))?;
                     self.open.insert(*thread, (group, GroupCount::default()));
@@ -131,7 +131,7 @@ impl Threads {
     /// # Errors
     /// [`MetricError::NoCounter`]: a counter is refused to a new thread, or nothing was counted since the
     /// last reading although threads ran, because other groups had the registers all the time.
-    fn totals(&mut self) -> Result<Totals, MetricError> {
+    fn totals(&mut self) -> Result<CounterTotals, MetricError> {
         let alive = self.alive();
         self.join(&alive)?;
         let mut since = Vec::with_capacity(self.open.len());
@@ -148,7 +148,7 @@ impl Threads {
         }
         self.enabled_nanos = self.enabled_nanos.saturating_add(all.enabled_nanos);
         self.running_nanos = self.running_nanos.saturating_add(all.running_nanos);
-        Ok(Totals {
+        Ok(CounterTotals {
             values: self.sums.clone(),
             counted_share: ratio(self.running_nanos, self.enabled_nanos),
         })
@@ -157,7 +157,7 @@ impl Threads {
 
 /// Returns the counts of all threads in an interval. Threads without a register are assumed to resemble the
 /// others; if no thread had one, the result is unknown.
-fn sum_threads(name: &str, threads: &[CountedSince]) -> Result<CountedSince, MetricError> {
+fn sum_threads(name: &str, threads: &[ScaledCounts]) -> Result<ScaledCounts, MetricError> {
     let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0, u64::saturating_add);
     let counted = || threads.iter().filter(|thread| thread.running_nanos > 0);
     let enabled_nanos = sum(&mut threads.iter().map(|thread| thread.enabled_nanos));
@@ -177,7 +177,7 @@ fn sum_threads(name: &str, threads: &[CountedSince]) -> Result<CountedSince, Met
         let own = counted().filter_map(|thread| thread.values.get(at));
         own.sum::<f64>() * factor
     };
-    Ok(CountedSince {
+    Ok(ScaledCounts {
         values: (0..events.unwrap_or(0)).map(value).collect(),
         enabled_nanos,
         running_nanos,
@@ -314,7 +314,7 @@ fn over_last(
     times: f64,
     unit: &str,
 ) -> Result<Metric, MetricError> {
-    let mut threads = Threads::open(name, pids, kinds)?;
+    let mut threads = ThreadCounters::open(name, pids, kinds)?;
     let read = move |_: Deadline<'_>| {
         let totals = threads.totals()?;
         let (below, above) = totals.values.split_last().unwrap_or((&0.0, &[]));
@@ -332,13 +332,13 @@ fn over_last(
 
 /// Cycles, instructions and data TLB misses, counted together during some work. No flag selects it.
 #[derive(Debug)]
-pub struct Translations {
-    threads: Threads,
+pub struct TranslationCounters {
+    threads: ThreadCounters,
     /// The event that counts misses, or the reason why they are not counted.
     pub misses: Result<ProcessorEvent, String>,
 }
 
-/// See [`Translations::totals`].
+/// See [`TranslationCounters::totals`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranslationTotals {
     pub cycles: f64,
@@ -349,9 +349,9 @@ pub struct TranslationTotals {
     pub counted_share: Option<f64>,
 }
 
-impl Translations {
+impl TranslationCounters {
     /// Starts counting. A host that does not count misses still counts cycles.
-    pub fn open(pids: &[Pid]) -> Result<Translations, MetricError> {
+    pub fn open(pids: &[Pid]) -> Result<TranslationCounters, MetricError> {
         const NAME: &str = "translation";
         let processor = processor();
         let ways = processor.data_misses().into_iter().map(|event| vec![event]);
@@ -364,8 +364,8 @@ impl Translations {
         };
         let mut kinds = vec![CYCLES.kind, INSTRUCTIONS.kind];
         kinds.extend(misses.iter().map(|event| event.kind));
-        Ok(Translations {
-            threads: Threads::open(NAME, pids, &kinds)?,
+        Ok(TranslationCounters {
+            threads: ThreadCounters::open(NAME, pids, &kinds)?,
             misses,
         })
     }
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn threads_without_a_turn_count_like_the_others_and_none_at_all_is_an_error() {
-        let thread = |value, enabled_nanos, running_nanos| CountedSince {
+        let thread = |value, enabled_nanos, running_nanos| ScaledCounts {
             values: vec![value, 2.0 * value],
             enabled_nanos,
             running_nanos,
@@ -453,7 +453,7 @@ mod tests {
         // Software events: the ratio of the clock to itself is always 1.
         const TASK_CLOCK: CounterKind = CounterKind::Other(1, 1);
         let own = hugeleaf_sys::own_pid();
-        let opened = Threads::open("m", &[own], &[TASK_CLOCK, TASK_CLOCK]);
+        let opened = ThreadCounters::open("m", &[own], &[TASK_CLOCK, TASK_CLOCK]);
         let mut threads = match opened {
             Ok(threads) => threads,
             Err(e) => {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::postgres::{Host, PORT, PostgresAddress, PostgresConnection};
+use hugeleaf_ask::postgres::{PORT, PostgresAddress, PostgresConnection, PostgresHost};
 use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
 use super::redact::{host_name, redact_secret};
-use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
+use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["postgres", "postgresql"],
@@ -20,7 +20,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
     let address = PostgresAddress::parse(&typed.address()).ok();
     let shown = shown(address.as_ref());
     let open = move |_: &_, question: Deadline<'_>| connect(address.as_ref(), question);
@@ -32,9 +32,9 @@ fn shown(address: Option<&PostgresAddress>) -> String {
     let Some(address) = address else {
         return "postgres:…".to_owned();
     };
-    let host = |host: &Host| match host {
-        Host::Tcp(name) => host_name(name),
-        Host::Unix(path) => path.clone(),
+    let host = |host: &PostgresHost| match host {
+        PostgresHost::Tcp(name) => host_name(name),
+        PostgresHost::Unix(path) => path.clone(),
     };
     let ports = match address.ports.as_slice() {
         // The default port is omitted, because it is implied.

@@ -16,7 +16,7 @@ pub struct MetricSample {
 
 /// The type of a family of samples, by its `# TYPE` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Type {
+pub enum MetricFamilyType {
     /// Rises only.
     Counter,
     Gauge,
@@ -27,7 +27,7 @@ pub enum Type {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exposition {
-    pub types: BTreeMap<String, Type>,
+    pub types: BTreeMap<String, MetricFamilyType>,
     pub samples: Vec<MetricSample>,
 }
 
@@ -46,18 +46,18 @@ pub fn parse(text: &str) -> Result<Exposition, String> {
     Ok(page)
 }
 
-fn note_type(comment: &str, types: &mut BTreeMap<String, Type>) {
+fn note_type(comment: &str, types: &mut BTreeMap<String, MetricFamilyType>) {
     let mut words = comment.split_whitespace();
     if words.next() != Some("TYPE") {
         return;
     }
     if let (Some(name), Some(kind)) = (words.next(), words.next()) {
         let kind = match kind {
-            "counter" => Type::Counter,
-            "gauge" => Type::Gauge,
-            "histogram" => Type::Histogram,
-            "summary" => Type::Summary,
-            _ => Type::Untyped,
+            "counter" => MetricFamilyType::Counter,
+            "gauge" => MetricFamilyType::Gauge,
+            "histogram" => MetricFamilyType::Histogram,
+            "summary" => MetricFamilyType::Summary,
+            _ => MetricFamilyType::Untyped,
         };
         types.insert(name.to_owned(), kind);
     }
@@ -244,12 +244,12 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
     }
     let (kind, found) = (type_of(page, name), of(""));
     let is_gauge = match kind {
-        Type::Gauge | Type::Summary => true,
-        Type::Counter | Type::Histogram => false,
-        Type::Untyped => as_gauge,
+        MetricFamilyType::Gauge | MetricFamilyType::Summary => true,
+        MetricFamilyType::Counter | MetricFamilyType::Histogram => false,
+        MetricFamilyType::Untyped => as_gauge,
     };
     match (found.as_slice(), is_gauge) {
-        ([], _) if kind == Type::Histogram => Err(format!(
+        ([], _) if kind == MetricFamilyType::Histogram => Err(format!(
             "{name} is a histogram: use mean({name}), a quantile as in p99({name}), or {name}_count"
         )),
         ([], _) => Err(format!("the page has no series {selector}")),
@@ -269,22 +269,28 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
 
 /// Returns the type of a series' family. `_count`, `_sum` and `_bucket` of a histogram and of a
 /// summary are counters, and OpenMetrics types `x_total` under `x`.
-fn type_of(page: &Exposition, name: &str) -> Type {
+fn type_of(page: &Exposition, name: &str) -> MetricFamilyType {
     if let Some(kind) = page.types.get(name) {
         return *kind;
     }
     for (suffix, families) in [
-        ("_total", &[Type::Counter][..]),
-        ("_bucket", &[Type::Histogram]),
-        ("_count", &[Type::Histogram, Type::Summary]),
-        ("_sum", &[Type::Histogram, Type::Summary]),
+        ("_total", &[MetricFamilyType::Counter][..]),
+        ("_bucket", &[MetricFamilyType::Histogram]),
+        (
+            "_count",
+            &[MetricFamilyType::Histogram, MetricFamilyType::Summary],
+        ),
+        (
+            "_sum",
+            &[MetricFamilyType::Histogram, MetricFamilyType::Summary],
+        ),
     ] {
         let family = name.strip_suffix(suffix).and_then(|f| page.types.get(f));
         if family.is_some_and(|f| families.contains(f)) {
-            return Type::Counter;
+            return MetricFamilyType::Counter;
         }
     }
-    Type::Untyped
+    MetricFamilyType::Untyped
 }
 
 /// Returns the cumulative counts of histogram series, summed by bound; `None` without any.
@@ -304,7 +310,7 @@ fn buckets(samples: &[&MetricSample]) -> Option<Vec<(f64, f64)>> {
 
 /// The location of a quantile: buckets tell only which of them holds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Located {
+pub struct LocatedQuantile {
     /// Interpolated within the bucket as by Prometheus (`histogram_quantile`); beyond the last
     /// finite edge it is that edge. This is a guess: all observations of a bucket may be at one
     /// end.
@@ -317,7 +323,7 @@ pub struct Located {
 
 /// Locates the quantile of observations counted cumulatively by upper bound. `None` without
 /// observations.
-pub fn locate(q: f64, counts: &[(f64, f64)]) -> Option<Located> {
+pub fn locate(q: f64, counts: &[(f64, f64)]) -> Option<LocatedQuantile> {
     let all = counts.last()?.1;
     if all.is_nan() || all <= 0.0 {
         return None;
@@ -337,7 +343,7 @@ pub fn locate(q: f64, counts: &[(f64, f64)]) -> Option<Located> {
         () if low.is_infinite() || inside <= 0.0 => bound,
         () => low + (bound - low) * (rank - below) / inside,
     };
-    Some(Located {
+    Some(LocatedQuantile {
         value,
         low,
         high: bound,

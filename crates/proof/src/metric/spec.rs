@@ -22,7 +22,7 @@ pub struct MetricKind {
     pub needs_address: bool,
     /// True if `gauge:lower:` and `gauge:higher:` may precede it.
     pub can_be_gauge: bool,
-    pub(super) parse: fn(&Typed<'_>) -> Result<MetricSpec, SpecError>,
+    pub(super) parse: fn(&MetricText<'_>) -> Result<MetricSpec, SpecError>,
 }
 
 impl MetricKind {
@@ -66,7 +66,7 @@ impl fmt::Debug for MetricSpec {
     }
 }
 
-pub(super) struct Typed<'a> {
+pub(super) struct MetricText<'a> {
     pub text: &'a str,
     pub name: &'a str,
     /// The text after the colon; empty without one.
@@ -75,7 +75,7 @@ pub(super) struct Typed<'a> {
     pub gauge: Option<Better>,
 }
 
-impl Typed<'_> {
+impl MetricText<'_> {
     /// Returns the address: the text after the colon, or all of `postgres://…`, which is an address itself.
     pub fn address(&self) -> String {
         match self.rest.starts_with("//") {

@@ -3,9 +3,9 @@
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, Pages};
 
-use super::backing::{Filled, GranuleRun, Unfilled};
+use super::backing::{FillError, FilledRun, GranuleRun};
 use super::granule_entry::{FallbackCode, GranuleEntry, GranuleState};
-use super::ledger::{ListedComponent, Locked};
+use super::ledger::{ListedComponent, LockedLedger};
 use super::{Component, Elastic, ElasticError, Granule};
 use crate::error::MemoryError;
 use crate::host_memory::HostMemory;
@@ -44,7 +44,7 @@ impl Elastic {
         for run in &claimed.runs {
             let unclean = run.indices().any(|i| claimed.unclean.contains(&i));
             let outcome = match unclean.then(|| self.backing.clean(*run)) {
-                Some(Err(error)) => Err(Unfilled::Failed(error.into())),
+                Some(Err(error)) => Err(FillError::Failed(error.into())),
                 _ => self.fill(*run),
             };
             match outcome {
@@ -59,17 +59,17 @@ impl Elastic {
         self.hold(&mut filled)
     }
 
-    fn fill(&self, run: GranuleRun) -> Result<Vec<Filled>, Unfilled> {
+    fn fill(&self, run: GranuleRun) -> Result<Vec<FilledRun>, FillError> {
         let dropped = self.backing.steps.dropped.first();
         let first = dropped.map_or(FallbackCode::None, FallbackCode::from_fallback);
         let counted = |step| self.ledger.on_step(step);
         self.backing.fill(run, first, &counted)
     }
 
-    fn describe(&self, unfilled: Unfilled, count: usize) -> ElasticError {
+    fn describe(&self, unfilled: FillError, count: usize) -> ElasticError {
         match unfilled {
-            Unfilled::Failed(error) => error.into(),
-            Unfilled::Short { missing, reason } => {
+            FillError::Failed(error) => error.into(),
+            FillError::Short { missing, reason } => {
                 let room = HostMemory::read().ok();
                 let first = self.asked.size;
                 let wanted = first.pages_for(self.ledger.shape.bytes(count as u64));
@@ -89,7 +89,7 @@ impl Elastic {
     }
 
     /// Chooses granules and records that this process is taking them.
-    fn claim(&self, component: Component, count: usize) -> Result<Claimed, ElasticError> {
+    fn claim(&self, component: Component, count: usize) -> Result<ClaimedGranules, ElasticError> {
         let locked = self.ledger.lock()?;
         let listed = known(&locked, component)?;
         if listed.granules > 0 {
@@ -127,11 +127,11 @@ impl Elastic {
             locked.set(*index, taking);
         }
         let runs = GranuleRun::from_indices(chosen.iter().map(|(index, _)| *index));
-        Ok(Claimed { runs, unclean })
+        Ok(ClaimedGranules { runs, unclean })
     }
 
     /// Records that the taken granules are held.
-    fn hold(&self, filled: &mut [Filled]) -> Result<Vec<Granule>, ElasticError> {
+    fn hold(&self, filled: &mut [FilledRun]) -> Result<Vec<Granule>, ElasticError> {
         filled.sort_by_key(|part| part.run.first);
         let locked = self.ledger.lock()?;
         let mut taken = Vec::new();
@@ -301,14 +301,17 @@ impl Elastic {
     }
 }
 
-struct Claimed {
+struct ClaimedGranules {
     runs: Vec<GranuleRun>,
     /// Granules whose memory could not be returned before.
     unclean: Vec<u32>,
 }
 
 /// Chooses `count` free granules: the first adjacent ones, else the first ones.
-fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {
+fn choose(
+    locked: &LockedLedger<'_>,
+    count: usize,
+) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {
     let from = locked.first_free();
     let (mut found, mut neighbours) = (Vec::new(), Vec::new());
     for index in from..locked.shape.granules {
@@ -337,7 +340,7 @@ fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, GranuleEntry)>,
     }
 }
 
-fn known(locked: &Locked<'_>, component: Component) -> Result<ListedComponent, ElasticError> {
+fn known(locked: &LockedLedger<'_>, component: Component) -> Result<ListedComponent, ElasticError> {
     let listed = locked.component(component);
     listed.ok_or(ElasticError::NoSuchComponent(component))
 }
@@ -358,7 +361,7 @@ fn small(component: Component) -> u8 {
     u8::try_from(component.0).unwrap_or(u8::MAX)
 }
 
-fn entry(locked: &Locked<'_>, index: u32) -> Result<GranuleEntry, ElasticError> {
+fn entry(locked: &LockedLedger<'_>, index: u32) -> Result<GranuleEntry, ElasticError> {
     let entry = locked.entry(index)?;
     entry.ok_or_else(|| ElasticError::Damaged(format!("no granule {index}")))
 }
@@ -379,7 +382,7 @@ fn held(entry: Option<GranuleEntry>, granule: Granule) -> Result<GranuleEntry, E
 /// Returns the entries of a list in address order, if a component holds all of them under these
 /// names.
 fn held_by(
-    locked: &Locked<'_>,
+    locked: &LockedLedger<'_>,
     component: Component,
     granules: &[Granule],
 ) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {

@@ -16,7 +16,8 @@ use std::sync::{Mutex, PoisonError};
 
 use hugeleaf_host::Host;
 use hugeleaf_sys::{
-    Advice, Errno, Memory, MemoryFile, NodePolicy, Reserve, Sharing, Space, SysError,
+    Advice, Errno, HugetlbReservation, MemoryFile, MemorySyscalls, NodePolicy, ReservedAddresses,
+    Sharing, SysError,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
@@ -24,7 +25,7 @@ use super::granule_entry::{FallbackCode, GranuleEntry};
 use super::ledger::TableShape;
 use crate::error::{MemoryError, again};
 use crate::host_memory::HostMemory;
-use crate::ladder_steps::{LadderStep, Steps};
+use crate::ladder_steps::{LadderStep, LadderSteps};
 use crate::populate::{is_short, populate};
 use crate::thp;
 
@@ -66,7 +67,7 @@ enum BackingStore {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Filled {
+pub(crate) struct FilledRun {
     pub(crate) run: GranuleRun,
     pub(crate) step: u8,
     pub(crate) reason: FallbackCode,
@@ -75,17 +76,17 @@ pub(crate) struct Filled {
 /// Granules that a rung did not populate, with the reason.
 type Unpopulated = Vec<(GranuleRun, FallbackCode)>;
 /// Granules that a rung populated, and those left for the next rung.
-type StepResult = (Vec<Filled>, Unpopulated);
+type StepResult = (Vec<FilledRun>, Unpopulated);
 
-enum BackingError {
+enum PrefixError {
     /// The pool or a limit is short from this granule on.
     Short(u32),
     Failed(MemoryError),
 }
 
-impl From<SysError> for BackingError {
-    fn from(error: SysError) -> BackingError {
-        BackingError::Failed(error.into())
+impl From<SysError> for PrefixError {
+    fn from(error: SysError) -> PrefixError {
+        PrefixError::Failed(error.into())
     }
 }
 
@@ -99,9 +100,9 @@ const UNKNOWN: u64 = (u8::MAX as u64) << 32;
 
 #[derive(Debug)]
 pub(crate) struct Backing {
-    pub(crate) space: Space,
+    pub(crate) space: ReservedAddresses,
     pub(crate) granule: PageSize,
-    pub(crate) steps: Steps,
+    pub(crate) steps: LadderSteps,
     pub(crate) nodes: NodePolicy,
     stores: Vec<BackingStore>,
     store_of: Vec<usize>,
@@ -116,7 +117,7 @@ pub(crate) struct Backing {
 pub(crate) struct BackingPlan<'a> {
     pub(crate) max: Bytes,
     pub(crate) shape: TableShape,
-    pub(crate) steps: Steps,
+    pub(crate) steps: LadderSteps,
     pub(crate) sharing: Sharing,
     pub(crate) nodes: NodePolicy,
     pub(crate) host: &'a Host,
@@ -124,7 +125,10 @@ pub(crate) struct BackingPlan<'a> {
 
 impl Backing {
     /// Reserves addresses and creates the files; takes no memory.
-    pub(crate) fn create(memory: &Memory, plan: BackingPlan<'_>) -> Result<Backing, MemoryError> {
+    pub(crate) fn create(
+        memory: &MemorySyscalls,
+        plan: BackingPlan<'_>,
+    ) -> Result<Backing, MemoryError> {
         let mut files = Vec::new();
         for pool in pools_of(&plan.steps, plan.sharing) {
             let file = memory.create_file("hugeleaf", plan.max, pool)?;
@@ -136,7 +140,7 @@ impl Backing {
 
     /// As [`Backing::create`], over existing files in the order of [`pools_of`].
     pub(crate) fn over(
-        memory: &Memory,
+        memory: &MemorySyscalls,
         plan: BackingPlan<'_>,
         files: Vec<MemoryFile>,
     ) -> Result<Backing, MemoryError> {
@@ -230,7 +234,8 @@ impl Backing {
         match &self.stores[store] {
             BackingStore::File(file) => {
                 let offset = self.offset(run.first);
-                self.space.map_file(part, file, offset, Reserve::None)?;
+                self.space
+                    .map_file(part, file, offset, HugetlbReservation::None)?;
             }
             BackingStore::Anonymous => self.space.map_private(part)?,
         }
@@ -304,20 +309,20 @@ impl Backing {
         run: GranuleRun,
         first: FallbackCode,
         counted: &dyn Fn(usize) -> u64,
-    ) -> Result<Vec<Filled>, Unfilled> {
+    ) -> Result<Vec<FilledRun>, FillError> {
         let mut filled = Vec::new();
         let mut left = vec![(run, first)];
         for step in 0..self.steps.list.len() {
             for (run, reason) in std::mem::take(&mut left) {
                 let on_step = self.fill_on(step, run, reason, counted);
-                let on_step = on_step.map_err(Unfilled::Failed)?;
+                let on_step = on_step.map_err(FillError::Failed)?;
                 filled.extend(on_step.0);
                 left.extend(on_step.1);
             }
         }
         match left.first() {
             None => Ok(filled),
-            Some((_, reason)) => Err(Unfilled::Short {
+            Some((_, reason)) => Err(FillError::Short {
                 missing: left.iter().map(|(run, _)| u64::from(run.count)).sum(),
                 reason: *reason,
             }),
@@ -340,9 +345,9 @@ impl Backing {
         }
     }
 
-    fn filled(&self, run: GranuleRun, step: usize, reason: FallbackCode) -> Option<Filled> {
+    fn filled(&self, run: GranuleRun, step: usize, reason: FallbackCode) -> Option<FilledRun> {
         let step = u8::try_from(step).ok()?;
-        (run.count > 0).then_some(Filled { run, step, reason })
+        (run.count > 0).then_some(FilledRun { run, step, reason })
     }
 
     fn fill_from_pool(
@@ -356,8 +361,8 @@ impl Backing {
                 let all = self.filled(run, step, reason);
                 return Ok((all.into_iter().collect(), Vec::new()));
             }
-            Err(BackingError::Short(index)) => index,
-            Err(BackingError::Failed(error)) => return Err(error),
+            Err(PrefixError::Short(index)) => index,
+            Err(PrefixError::Failed(error)) => return Err(error),
         };
         let count = short_from - run.first;
         let had = self.filled(GranuleRun { count, ..run }, step, reason);
@@ -371,7 +376,7 @@ impl Backing {
     }
 
     /// Populates granules in order, up to the first that is unavailable.
-    fn fill_prefix(&self, run: GranuleRun) -> Result<(), BackingError> {
+    fn fill_prefix(&self, run: GranuleRun) -> Result<(), PrefixError> {
         for chunk in self.chunks(run) {
             let Err(error) = populate(&self.space, self.part(chunk)) else {
                 continue;
@@ -383,7 +388,7 @@ impl Backing {
             for index in chunk.indices() {
                 match populate(&self.space, self.part(GranuleRun::single(index))) {
                     Ok(()) => {}
-                    Err(e) if is_short(&e) => return Err(BackingError::Short(index)),
+                    Err(e) if is_short(&e) => return Err(PrefixError::Short(index)),
                     Err(e) => return Err(e.into()),
                 }
             }
@@ -429,7 +434,7 @@ impl Backing {
             _ => (vec![run], Vec::new()),
         };
         let done = |run: &GranuleRun| self.filled(*run, step, reason);
-        let mut filled: Vec<Filled> = large.iter().filter_map(done).collect();
+        let mut filled: Vec<FilledRun> = large.iter().filter_map(done).collect();
         let mut rest = Vec::new();
         for (run, why) in small {
             let why = reason.or(why);
@@ -596,7 +601,7 @@ impl Backing {
     }
 }
 
-pub(crate) enum Unfilled {
+pub(crate) enum FillError {
     Short { missing: u64, reason: FallbackCode },
     Failed(MemoryError),
 }
@@ -607,7 +612,7 @@ fn is_ordinary(step: &LadderStep) -> bool {
 
 /// Returns the files that the steps need: one per pool, in their order, and a last one for all
 /// other rungs of shared memory.
-pub(crate) fn pools_of(steps: &Steps, sharing: Sharing) -> Vec<Option<PageSize>> {
+pub(crate) fn pools_of(steps: &LadderSteps, sharing: Sharing) -> Vec<Option<PageSize>> {
     let pools = steps.list.iter().filter(|step| !is_ordinary(step));
     let mut pools: Vec<Option<PageSize>> = pools.map(|step| Some(step.size)).collect();
     if sharing == Sharing::Shared && steps.list.iter().any(is_ordinary) {

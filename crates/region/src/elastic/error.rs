@@ -3,7 +3,7 @@
 use hugeleaf_sys::{Pid, SysError};
 use hugeleaf_units::Bytes;
 
-use super::handles::{Component, Granule};
+use super::ids::{Component, Granule};
 use crate::error::MemoryError;
 
 /// A refused operation. Except for [`ElasticError::ReturnPending`], nothing has changed.

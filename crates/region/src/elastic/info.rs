@@ -6,8 +6,8 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::backing::GranuleRun;
 use super::granule_entry::{FallbackCode, GranuleEntry, GranuleState, PROCESSES};
-use super::handles::components;
-use super::ledger::Locked;
+use super::ids::components;
+use super::ledger::LockedLedger;
 use super::{Component, Elastic, ElasticError};
 use crate::extent::{Extent, FallbackReason};
 use crate::host_memory::HostMemory;
@@ -30,7 +30,7 @@ use crate::thp;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Info {
+pub struct ElasticInfo {
     /// Unit of taking and returning.
     pub granule: PageSize,
     /// Maximum size.
@@ -76,7 +76,7 @@ pub struct ComponentInfo {
     /// Memory that it holds.
     pub bytes: Bytes,
     /// The same memory by page size, largest first.
-    pub by_page: Vec<Share>,
+    pub by_page: Vec<PageSizeTotal>,
 }
 
 /// Memory on pages of one size and kind.
@@ -96,7 +96,7 @@ pub struct ComponentInfo {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Share {
+pub struct PageSizeTotal {
     /// The page size.
     pub page: PageSize,
     /// Source of the pages.
@@ -105,7 +105,7 @@ pub struct Share {
     pub bytes: Bytes,
 }
 
-impl fmt::Display for Info {
+impl fmt::Display for ElasticInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |f: &mut fmt::Formatter<'_>, name: &str, bytes, resizable, pages: &str| {
             let text = format!(
@@ -168,7 +168,7 @@ impl Elastic {
     ///
     /// # Errors
     /// As [`Elastic::extents`].
-    pub fn info(&self) -> Result<Info, ElasticError> {
+    pub fn info(&self) -> Result<ElasticInfo, ElasticError> {
         self.check_process()?;
         let locked = self.ledger.lock()?;
         let held = self.all_held(&locked)?;
@@ -193,7 +193,7 @@ impl Elastic {
                 by_page: by_page(&self.extents_of(&its)?),
             });
         }
-        Ok(Info {
+        Ok(ElasticInfo {
             granule: self.granule(),
             max: self.max,
             target,
@@ -205,7 +205,10 @@ impl Elastic {
         })
     }
 
-    fn all_held(&self, locked: &Locked<'_>) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {
+    fn all_held(
+        &self,
+        locked: &LockedLedger<'_>,
+    ) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {
         let is_held = |found: &Result<(u32, GranuleEntry), _>| match found {
             Ok((_, entry)) => entry.state == GranuleState::Held,
             Err(_) => true,
@@ -343,13 +346,14 @@ fn alike(held: &[(u32, GranuleEntry)]) -> Vec<(GranuleRun, GranuleEntry)> {
     runs
 }
 
-fn by_page(extents: &[Extent]) -> Vec<Share> {
-    let mut shares: Vec<Share> = Vec::new();
+fn by_page(extents: &[Extent]) -> Vec<PageSizeTotal> {
+    let mut shares: Vec<PageSizeTotal> = Vec::new();
     for extent in extents {
-        let same = |share: &&mut Share| (share.page, share.kind) == (extent.page, extent.kind);
+        let same =
+            |share: &&mut PageSizeTotal| (share.page, share.kind) == (extent.page, extent.kind);
         match shares.iter_mut().find(same) {
             Some(share) => share.bytes += extent.range.len(),
-            None => shares.push(Share {
+            None => shares.push(PageSizeTotal {
                 page: extent.page,
                 kind: extent.kind,
                 bytes: extent.range.len(),

@@ -15,15 +15,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::Pid;
-use hugeleaf_sys::{Memory, MemoryFile};
+use hugeleaf_sys::{MemoryFile, MemorySyscalls};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::error::ElasticError;
 use super::granule_entry::{COMPONENTS, GranuleEntry, GranuleState, PROCESSES, STEPS};
-use super::handles::{Component, components};
-use super::lock::{self, Token, Word};
+use super::ids::{Component, components};
+use super::lock::{self, LockWord, Token};
 use super::process::{OwnerIdentity, namespace};
-use super::table::{GranuleTable, length_of};
+use super::shared_words::{SharedWords, length_of};
 
 /// "hugeleaf" in ASCII.
 const MAGIC: u64 = 0x6875_6765_6c65_6166;
@@ -104,7 +104,7 @@ pub(crate) struct ListedComponent {
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    table: GranuleTable,
+    table: SharedWords,
     pub(crate) shape: TableShape,
     pub(crate) slot: u16,
     /// Queues the threads of this process, so that only one waits for other processes.
@@ -113,12 +113,12 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub(crate) fn create(
-        memory: &Memory,
+        memory: &MemorySyscalls,
         shape: TableShape,
         target: Bytes,
         base: PageSize,
     ) -> Result<(Ledger, MemoryFile), ElasticError> {
-        let (table, file) = GranuleTable::create(memory, shape.words(), base)?;
+        let (table, file) = SharedWords::create(memory, shape.words(), base)?;
         let words = table.words();
         let set = |index: usize, value: u64| words[index].store(value, Ordering::Relaxed);
         set(at::VERSION, VERSION);
@@ -137,12 +137,12 @@ impl Ledger {
     /// [`ElasticError::Damaged`] if it is no table; [`ElasticError::OtherNamespace`];
     /// [`ElasticError::TooManyProcesses`]; errors of the system calls.
     pub(crate) fn attach(
-        memory: &Memory,
+        memory: &MemorySyscalls,
         file: &MemoryFile,
         shape: TableShape,
         base: PageSize,
     ) -> Result<Ledger, ElasticError> {
-        let table = GranuleTable::map(memory, file, shape.words(), base)?;
+        let table = SharedWords::map(memory, file, shape.words(), base)?;
         let words = table.words();
         let get = |index: usize| words[index].load(Ordering::Acquire);
         let expected = [
@@ -171,7 +171,7 @@ impl Ledger {
         Ledger::enter(table, shape)
     }
 
-    fn enter(table: GranuleTable, shape: TableShape) -> Result<Ledger, ElasticError> {
+    fn enter(table: SharedWords, shape: TableShape) -> Result<Ledger, ElasticError> {
         let own = OwnerIdentity::own()?;
         let id = u64::from(own.pid.0);
         for slot in 0..PROCESSES {
@@ -299,7 +299,7 @@ impl Ledger {
         clippy::disallowed_methods,
         reason = "between two tries, within the deadline"
     )]
-    pub(crate) fn lock(&self) -> Result<Locked<'_>, ElasticError> {
+    pub(crate) fn lock(&self) -> Result<LockedLedger<'_>, ElasticError> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let word = self.word(at::LOCK);
         let mut since: Option<(u64, Instant)> = None;
@@ -308,7 +308,7 @@ impl Ledger {
             let take = || lock::try_acquire(word, seen, self.slot);
             let Some(holder) = lock::holder_of(seen) else {
                 if let Some(token) = take() {
-                    return Ok(Locked {
+                    return Ok(LockedLedger {
                         ledger: self,
                         token,
                         _turn: turn,
@@ -330,7 +330,7 @@ impl Ledger {
             if self.has_ended(holder)
                 && let Some(token) = take()
             {
-                let locked = Locked {
+                let locked = LockedLedger {
                     ledger: self,
                     token,
                     _turn: turn,
@@ -348,13 +348,13 @@ impl Ledger {
     }
 }
 
-pub(crate) struct Locked<'a> {
+pub(crate) struct LockedLedger<'a> {
     ledger: &'a Ledger,
     token: Token,
     _turn: MutexGuard<'a, ()>,
 }
 
-impl Deref for Locked<'_> {
+impl Deref for LockedLedger<'_> {
     type Target = Ledger;
 
     fn deref(&self) -> &Ledger {
@@ -362,14 +362,14 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedLedger<'_> {
     fn drop(&mut self) {
         // Not released if another process took it over, mistaking this one for dead.
         lock::release(self.word(at::LOCK), &self.token);
     }
 }
 
-impl Locked<'_> {
+impl LockedLedger<'_> {
     fn put(&self, index: usize, value: u64) {
         self.word(index).store(value, Ordering::Release);
     }
@@ -483,7 +483,7 @@ mod tests {
             granules: 100,
         };
         let target = shape.bytes(100);
-        Ledger::create(&Memory::new(), shape, target, base)
+        Ledger::create(&MemorySyscalls::new(), shape, target, base)
             .unwrap()
             .0
     }
@@ -562,7 +562,7 @@ mod tests {
             granule: base,
             granules: 1,
         };
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let (one, file) = Ledger::create(&memory, shape, shape.bytes(1), base).unwrap();
         let two = Ledger::attach(&memory, &file, shape, base).unwrap();
         assert_ne!(one.slot, two.slot);

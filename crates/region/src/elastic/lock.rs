@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A word that several processes read and write; tests use a model.
-pub(crate) trait Word {
+pub(crate) trait LockWord {
     /// Returns the current value. It implies nothing about the data that the lock guards.
     fn look(&self) -> u64;
     /// Replaces the value seen. The writes of the previous holder are visible afterwards.
@@ -19,7 +19,7 @@ pub(crate) trait Word {
 /// Defines the memory orders once, for the real word and for the model.
 macro_rules! impl_word {
     ($atomic:ty) => {
-        impl Word for $atomic {
+        impl LockWord for $atomic {
             fn look(&self) -> u64 {
                 self.load(Ordering::Relaxed)
             }
@@ -44,13 +44,13 @@ impl_word!(AtomicU64);
 pub(crate) struct Token(u64);
 
 /// Takes the lock from the state seen: open, or held by a dead process. `None` if it has changed.
-pub(crate) fn try_acquire(word: &impl Word, seen: u64, slot: u16) -> Option<Token> {
+pub(crate) fn try_acquire(word: &impl LockWord, seen: u64, slot: u16) -> Option<Token> {
     let mine = held_by(slot, seen);
     word.take(seen, mine).then_some(Token(mine))
 }
 
 /// Releases the lock; false if another process has taken it over.
-pub(crate) fn release(word: &impl Word, token: &Token) -> bool {
+pub(crate) fn release(word: &impl LockWord, token: &Token) -> bool {
     word.open(token.0, token.0 & !u64::from(u32::MAX))
 }
 

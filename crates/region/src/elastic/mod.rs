@@ -11,34 +11,34 @@
 //! that may still be alive.
 
 mod alloc;
+mod attach;
 mod backing;
 mod error;
 mod granule_entry;
-mod handles;
+mod ids;
 mod info;
 mod ledger;
 mod lock;
 mod process;
 mod recover;
-mod share;
-mod table;
+mod shared_words;
 
 use hugeleaf_host::{Host, Pid};
-use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
+use hugeleaf_sys::{MemoryFile, MemorySyscalls, NodePolicy, Sharing, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageSize, Range, Rung};
 
 use crate::error::MemoryError;
 use crate::host_memory::HostMemory;
-use crate::ladder_steps::Steps;
+use crate::ladder_steps::LadderSteps;
 
 use backing::{Backing, BackingPlan};
 use granule_entry::{COMPONENTS, STEPS};
-use handles::components;
+use ids::components;
 use ledger::{Ledger, MOST_GRANULES, NAME, TableShape};
 
 pub use error::ElasticError;
-pub use handles::{Component, Granule};
-pub use info::{ComponentInfo, Info, Share};
+pub use ids::{Component, Granule};
+pub use info::{ComponentInfo, ElasticInfo, PageSizeTotal};
 pub use recover::Recovered;
 
 /// Options of an [`Elastic`]: [`ElasticOptions::new`] sets defaults, each method changes one.
@@ -72,7 +72,7 @@ pub struct ElasticOptions {
     /// NUMA nodes from which the pages come.
     pub nodes: NodePolicy,
     /// System calls used for the elastic. Tests put a gate before them.
-    pub(crate) memory: Memory,
+    pub(crate) memory: MemorySyscalls,
 }
 
 impl ElasticOptions {
@@ -85,7 +85,7 @@ impl ElasticOptions {
             ladder,
             sharing: Sharing::Private,
             nodes: NodePolicy::Inherit,
-            memory: Memory::new(),
+            memory: MemorySyscalls::new(),
         }
     }
 
@@ -198,7 +198,7 @@ pub struct Elastic {
 /// The parts of the request conflict, or this host has no such size.
 fn plan<'a>(options: &ElasticOptions, host: &'a Host) -> Result<BackingPlan<'a>, ElasticError> {
     let (max, ladder, sharing) = (options.max, &options.ladder, options.sharing);
-    let steps = Steps::of(ladder, sharing, host)?;
+    let steps = LadderSteps::of(ladder, sharing, host)?;
     if max.is_zero() {
         return Err(MemoryError::Empty.into());
     }

@@ -7,7 +7,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use hugeleaf_host::process::stat::parse_stat;
+use hugeleaf_host::process::proc_parsers::parse_stat;
 use hugeleaf_host::{Pid, ReadError, Root};
 use hugeleaf_sys::{Errno, Kernel, own_pid};
 

@@ -5,7 +5,7 @@ use hugeleaf_units::Bytes;
 
 use super::backing::GranuleRun;
 use super::granule_entry::{GranuleEntry, GranuleState, PROCESSES};
-use super::ledger::Locked;
+use super::ledger::LockedLedger;
 use super::process::OwnerIdentity;
 use super::{Elastic, ElasticError};
 
@@ -50,7 +50,7 @@ impl Elastic {
             .filter(|(slot, _)| self.ledger.has_ended(*slot))
             .collect();
         let locked = self.ledger.lock()?;
-        let still = |locked: &Locked<'_>| -> Vec<u16> {
+        let still = |locked: &LockedLedger<'_>| -> Vec<u16> {
             // Skips a slot that another process has taken since.
             let same = ended
                 .iter()
@@ -91,7 +91,7 @@ impl Elastic {
     /// Makes this process the owner of granules, to return them. Returns their previous entries.
     fn adopt(
         &self,
-        locked: &Locked<'_>,
+        locked: &LockedLedger<'_>,
         is_theirs: impl Fn(&GranuleEntry) -> bool,
     ) -> Result<Vec<(u32, GranuleEntry)>, ElasticError> {
         let mut adopted = Vec::new();
@@ -130,7 +130,7 @@ impl Elastic {
     }
 
     /// Frees memory without an owner. Done under the lock, since it is rare.
-    fn clean_up(&self, locked: &Locked<'_>) -> Result<Bytes, ElasticError> {
+    fn clean_up(&self, locked: &LockedLedger<'_>) -> Result<Bytes, ElasticError> {
         let (mut unclean, mut free, mut under_way) = (Vec::new(), Vec::new(), false);
         for found in locked.entries() {
             let (index, entry) = found?;

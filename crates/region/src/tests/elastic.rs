@@ -7,7 +7,7 @@ use crate::{
     Bytes, Component, Elastic, ElasticError, ElasticOptions, Extent, FallbackReason, Granule,
     MemoryError, NodePolicy, PageKind, PageSize,
 };
-use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
+use hugeleaf_sys::{Errno, MemoryCall, MemorySyscalls, SyscallGate};
 use hugeleaf_units::Pages;
 
 use super::support::{HostGuard, host, huge, pages, pool, undisturbed};
@@ -466,7 +466,7 @@ fn all_threads_take_and_give_back_at_once() {
 #[derive(Debug, Default)]
 struct Count(AtomicUsize);
 
-impl Gate for Count {
+impl SyscallGate for Count {
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -481,7 +481,7 @@ fn a_transfer_keeps_what_is_held_and_makes_no_call() {
     };
     let count = Arc::new(Count::default());
     let options = ElasticOptions {
-        memory: Memory::behind(count.clone()),
+        memory: MemorySyscalls::behind(count.clone()),
         ..asked(pages(size, 8), &format!("hugetlb:{size}!")).shared()
     };
     let elastic = Elastic::new(&options).unwrap();

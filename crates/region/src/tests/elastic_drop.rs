@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::{Component, Elastic, ElasticError};
-use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
+use hugeleaf_sys::{Errno, MemoryCall, MemorySyscalls, SyscallGate};
 use hugeleaf_units::Bytes;
 
 use super::elastic::{assert_written, assert_zeroed, in_use, pooled, write_all};
@@ -38,7 +38,7 @@ struct Meanwhile {
     calls: AtomicUsize,
 }
 
-impl Gate for Meanwhile {
+impl SyscallGate for Meanwhile {
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         if self.armed.load(Ordering::Relaxed)
             && self.calls.fetch_add(1, Ordering::Relaxed) == self.at
@@ -71,7 +71,7 @@ fn others_work_at_each_call_of_a_drop() {
             at,
             calls: AtomicUsize::new(0),
         });
-        let leaving = Elastic::attach_with(&handle, &Memory::behind(gate.clone())).unwrap();
+        let leaving = Elastic::attach_with(&handle, &MemorySyscalls::behind(gate.clone())).unwrap();
         let taken = leaving.take_many(cache, 6).unwrap();
         taken.iter().for_each(|g| write_all(&leaving, *g, 1));
         let kept = elastic.take(cache).unwrap();

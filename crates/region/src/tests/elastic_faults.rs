@@ -9,7 +9,7 @@ use crate::{
     Component, Elastic, ElasticError, ElasticOptions, Granule, MemoryError, PageKind, PageSize,
     Sharing,
 };
-use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
+use hugeleaf_sys::{Errno, MemoryCall, MemorySyscalls, SyscallGate};
 
 use super::child::{Part, Words};
 use super::elastic::{asked, assert_written, in_use, on, pooled, write_all};
@@ -52,7 +52,7 @@ impl Refuse {
     }
 }
 
-impl Gate for Refuse {
+impl SyscallGate for Refuse {
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         if self.open.load(Ordering::Relaxed) {
             return Ok(());
@@ -66,7 +66,7 @@ impl Gate for Refuse {
 }
 
 /// Returns the options of a kind of elastic, by name; the pool has 4 pages.
-fn options(kind: &str, size: PageSize, memory: Memory) -> ElasticOptions {
+fn options(kind: &str, size: PageSize, memory: MemorySyscalls) -> ElasticOptions {
     let max = pages(size, 12);
     let pool = format!("hugetlb:{size}");
     let options = match kind {
@@ -179,7 +179,7 @@ fn refuse_one(kind: &str, size: PageSize, at: usize, ever_after: bool, errno: Er
         open: AtomicBool::new(false),
     });
     let before = (Holdings::now(), pool(size));
-    let made = Elastic::new(&options(kind, size, Memory::behind(gate.clone())));
+    let made = Elastic::new(&options(kind, size, MemorySyscalls::behind(gate.clone())));
     let Ok(elastic) = made else {
         assert!(gate.reached(), "{what}: {made:?}");
         assert_eq!((Holdings::now(), pool(size)), before, "{what}");
@@ -210,7 +210,7 @@ fn refuse_one(kind: &str, size: PageSize, at: usize, ever_after: bool, errno: Er
     if elastic.sharing() == Sharing::Shared {
         scene.judge(elastic.handle());
         let handle = gate.without(|| elastic.handle().unwrap());
-        let attached = Elastic::attach_with(&handle, &Memory::behind(gate.clone()));
+        let attached = Elastic::attach_with(&handle, &MemorySyscalls::behind(gate.clone()));
         if let Some(other) = scene.judge(attached) {
             for granule in scene.held.keys() {
                 scene.judge(other.address(*granule));
@@ -310,7 +310,7 @@ struct Thief {
     loot: Elastic,
 }
 
-impl Gate for Thief {
+impl SyscallGate for Thief {
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         if self.calls.fetch_add(1, Ordering::Relaxed) == self.at {
             let thief = self.loot.component("thief", true).unwrap();
@@ -333,7 +333,7 @@ fn a_pool_that_is_drained_at_any_call_is_no_sigbus() {
             calls: AtomicUsize::new(0),
             loot: pooled(size, 8),
         });
-        let memory = Memory::behind(thief.clone());
+        let memory = MemorySyscalls::behind(thief.clone());
         let elastic = Elastic::new(&options("pool", size, memory)).unwrap();
         let one = elastic.component("one", true).unwrap();
         let taken = elastic.take_many(one, 4).unwrap();

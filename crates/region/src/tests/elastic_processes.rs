@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::{
     Component, Elastic, ElasticError, ElasticOptions, Granule, Handle, PageSize, Recovered,
 };
-use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
+use hugeleaf_sys::{Errno, MemoryCall, MemorySyscalls, SyscallGate};
 
 use super::child::{Part, Words, hear, say};
 use super::elastic::{asked, assert_written, assert_zeroed, in_use, pooled, write_all};
@@ -195,7 +195,7 @@ struct Abort {
     calls: AtomicUsize,
 }
 
-impl Gate for Abort {
+impl SyscallGate for Abort {
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         if self.calls.fetch_add(1, Ordering::Relaxed) == self.at {
             let own = rustix::process::getpid();
@@ -214,7 +214,7 @@ fn abort_at(handle: &Handle, at: &str) {
         at: at.parse().unwrap(),
         calls: AtomicUsize::new(0),
     });
-    let elastic = Elastic::attach_with(handle, &Memory::behind(gate)).unwrap();
+    let elastic = Elastic::attach_with(handle, &MemorySyscalls::behind(gate)).unwrap();
     let (one, two) = components(&elastic);
     // On both rungs: the pool has fewer pages.
     let mut taken = elastic.take_many(one, 5).unwrap();

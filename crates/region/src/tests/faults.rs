@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::{MemoryError, NodePolicy, Region, RegionOptions};
-use hugeleaf_sys::{Advice, Errno, Gate, Memory, MemoryCall};
+use hugeleaf_sys::{Advice, Errno, MemoryCall, MemorySyscalls, SyscallGate};
 
 use super::child::{Part, Words};
 use super::support::{
@@ -35,7 +35,7 @@ struct Refuse {
     open: AtomicBool,
 }
 
-impl Gate for Refuse {
+impl SyscallGate for Refuse {
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         if self.open.load(Ordering::Relaxed) {
             return Ok(());
@@ -49,7 +49,7 @@ impl Gate for Refuse {
 }
 
 /// Creates a kind of region, by name; the pool has 5 pages.
-fn make(kind: &str, memory: Memory) -> Result<Region, MemoryError> {
+fn make(kind: &str, memory: MemorySyscalls) -> Result<Region, MemoryError> {
     let host = host();
     let size = host.memory.default_hugetlb_page.get().unwrap();
     let wide = pages(size, 8) + pages(host.base_page, 3);
@@ -70,7 +70,7 @@ fn make(kind: &str, memory: Memory) -> Result<Region, MemoryError> {
             ..options(wide, &size.to_string()).shared()
         },
         "attach" => {
-            let region = make("pool", Memory::new())?;
+            let region = make("pool", MemorySyscalls::new())?;
             return Region::attach_with(&region.handle()?, &memory);
         }
         other => panic!("no kind {other}"),
@@ -100,7 +100,7 @@ fn refuse_one(kind: &str, at: usize, ever_after: bool, errno: Errno) -> bool {
     });
     let before = held();
     let what = format!("{kind}, call {at}, {errno:?}, ever after: {ever_after}");
-    match make(kind, Memory::behind(gate.clone())) {
+    match make(kind, MemorySyscalls::behind(gate.clone())) {
         Ok(region) => {
             use_all(&region);
             if let Err(error) = region.extents() {
@@ -124,7 +124,7 @@ pub fn part(words: &Words) {
     let kind = words.get(0);
     for _ in 0..2 {
         // Allocates buffers and files of the first use.
-        drop(make(kind, Memory::new()).unwrap());
+        drop(make(kind, MemorySyscalls::new()).unwrap());
         held();
     }
     let mut at = 0;
@@ -204,7 +204,7 @@ fn attaching_loses_nothing() {
 #[derive(Debug)]
 struct Panics;
 
-impl Gate for Panics {
+impl SyscallGate for Panics {
     fn pass(&self, call: MemoryCall) -> Result<(), Errno> {
         assert!(
             call != MemoryCall::Advise(Advice::PopulateWrite),
@@ -223,7 +223,7 @@ fn a_panic_of_a_helper_is_no_success() {
     for threads in [1, 4] {
         let asked = RegionOptions {
             threads: Some(threads),
-            memory: Memory::behind(Arc::new(Panics)),
+            memory: MemorySyscalls::behind(Arc::new(Panics)),
             ..options(pages(huge, 16), &huge.to_string())
         };
         let make = || Region::new(&asked);

@@ -88,7 +88,7 @@ fn children_write_what_they_may(private: &Region, shared: &[&Region]) {
 /// Mappings that the child creates in the gap are not unmapped with its copy of the region.
 fn a_gap_belongs_to_the_child(region: &Region) {
     let child = forked(|| {
-        assert_eq!(region.extents().unwrap_err(), MemoryError::ExternalServer);
+        assert_eq!(region.extents().unwrap_err(), MemoryError::NotInherited);
         let (at, len) = (region.as_ptr(), region.len().get());
         let len = usize::try_from(len).unwrap();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;

@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 
 use crate::{Bytes, Handle, MemoryError, PageKind, PageSize, Range, Region};
-use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall, MemoryFile, duplicate_raw};
+use hugeleaf_sys::{Errno, MemoryCall, MemoryFile, MemorySyscalls, SyscallGate, duplicate_raw};
 use rustix::fs::SealFlags;
 
 use super::child::{Part, Words, hear, say};
@@ -135,13 +135,13 @@ fn attach(descriptors: &[&dyn AsRawFd], text: &str) -> Result<Region, MemoryErro
 }
 
 fn memory_of(length: Bytes, hugetlb: Option<PageSize>) -> MemoryFile {
-    Memory::new()
+    MemorySyscalls::new()
         .create_file("forged", length, hugetlb)
         .unwrap()
 }
 
 fn fill(file: &MemoryFile, length: Bytes) {
-    Memory::new()
+    MemorySyscalls::new()
         .allocate(file, Range::new(0, length.get()).unwrap())
         .unwrap();
 }
@@ -150,7 +150,7 @@ fn fill(file: &MemoryFile, length: Bytes) {
 fn good(length: Bytes, hugetlb: Option<PageSize>) -> MemoryFile {
     let file = memory_of(length, hugetlb);
     fill(&file, length);
-    Memory::new().seal_length(&file).unwrap();
+    MemorySyscalls::new().seal_length(&file).unwrap();
     file
 }
 
@@ -184,7 +184,7 @@ fn forged_files_are_refused() {
     );
     let holed = good(length, None);
     let hole = Range::new(base.bytes().get(), 2 * base.bytes().get()).unwrap();
-    Memory::new().punch(&holed, hole).unwrap();
+    MemorySyscalls::new().punch(&holed, hole).unwrap();
     refused("a hole", attach(&[holed.file()], &text));
     let ordinary = tempfile::tempfile().unwrap();
     ordinary.set_len(length.get()).unwrap();
@@ -264,7 +264,7 @@ fn forged_pools_are_refused() {
     let length = pages(size, 4);
     let text = text_of(PageKind::Hugetlb, size, length);
     let empty = memory_of(length, Some(size));
-    Memory::new().seal_length(&empty).unwrap();
+    MemorySyscalls::new().seal_length(&empty).unwrap();
     refused("nothing in it", attach(&[empty.file()], &text));
     let base = host().base_page;
     let as_base = text_of(PageKind::Base, base, length);
@@ -285,12 +285,12 @@ struct Puncher {
     loot: Mutex<Option<MemoryFile>>,
 }
 
-impl Gate for Puncher {
+impl SyscallGate for Puncher {
     fn pass(&self, call: MemoryCall) -> Result<(), Errno> {
         if call == MemoryCall::MapFile {
             let file = MemoryFile::from_fd(self.file.try_clone().unwrap());
             let first = Range::new(0, self.size.bytes().get()).unwrap();
-            Memory::new().punch(&file, first).unwrap();
+            MemorySyscalls::new().punch(&file, first).unwrap();
             let now = pool(self.size);
             let left = now.free - now.reserved;
             let loot = good(pages(self.size, left), Some(self.size));
@@ -316,7 +316,7 @@ fn a_hole_that_comes_late_is_an_error_and_no_signal() {
         size,
         loot: Mutex::new(None),
     });
-    let error = Region::attach_with(&handle, &Memory::behind(puncher)).unwrap_err();
+    let error = Region::attach_with(&handle, &MemorySyscalls::behind(puncher)).unwrap_err();
     assert!(matches!(error, MemoryError::Sys(_)), "{error}");
 }
 
@@ -338,7 +338,7 @@ fn pages_that_are_punched_out_are_told() {
     let numbers = line.split(';').next().unwrap().split(' ').skip(1);
     for number in numbers {
         let file = MemoryFile::from_fd(duplicate_raw(number.parse().unwrap()).unwrap());
-        Memory::new().punch(&file, first).unwrap();
+        MemorySyscalls::new().punch(&file, first).unwrap();
     }
     let extents = region.extents().unwrap();
     let resident: Bytes = extents.iter().map(|e| e.resident).sum();

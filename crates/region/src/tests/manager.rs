@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hugeleaf_balance::{Benefit, Ghost, OperationKind, Settings};
+use hugeleaf_balance::{Benefit, GhostList, OperationKind, Settings};
 use hugeleaf_units::Pages;
 
 use super::elastic::{asked, assert_written, write_all};
@@ -36,7 +36,7 @@ struct Cache {
     held: Vec<Granule>,
     returned: Vec<Granule>,
     manner: Manner,
-    ghost: Ghost,
+    ghost: GhostList,
     /// Number of different keys requested; 0 requests each key once.
     keys: u64,
     next: u64,
@@ -55,7 +55,7 @@ impl Shared {
             held: Vec::new(),
             returned: Vec::new(),
             manner: Manner::Willing,
-            ghost: Ghost::new(0, ITEMS, 2000),
+            ghost: GhostList::new(0, ITEMS, 2000),
             keys,
             next: seed << 32,
             is_unused: false,

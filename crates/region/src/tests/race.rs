@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::{MemoryError, PageKind, PageSize, Region, RegionOptions, Sharing};
-use hugeleaf_sys::{Errno, Gate, Memory, MemoryCall};
+use hugeleaf_sys::{Errno, MemoryCall, MemorySyscalls, SyscallGate};
 
 use super::child::{Part, Words, hear, say};
 use super::support::{HostGuard, assert_whole, options, pages, pool, use_all};
@@ -18,7 +18,7 @@ struct Thief {
     loot: Mutex<Option<Region>>,
 }
 
-impl Gate for Thief {
+impl SyscallGate for Thief {
     fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
         if self.calls.fetch_add(1, Ordering::Relaxed) == self.at {
             let now = pool(self.size);
@@ -49,7 +49,7 @@ fn rob(asked: &RegionOptions, size: PageSize, at: usize) -> bool {
         loot: Mutex::new(None),
     });
     let made = Region::new(&RegionOptions {
-        memory: Memory::behind(thief.clone()),
+        memory: MemorySyscalls::behind(thief.clone()),
         ..asked.clone()
     });
     // Reading the extents makes calls too.

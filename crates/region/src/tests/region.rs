@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use crate::{Bytes, Extent, FallbackReason, Handle, MemoryError, PageKind, PageSize, Region};
-use hugeleaf_sys::{Advice, Memory, MemoryFile, Reserve, duplicate_raw};
+use hugeleaf_sys::{Advice, HugetlbReservation, MemoryFile, MemorySyscalls, duplicate_raw};
 use hugeleaf_units::Pages;
 
 use super::support::{
@@ -276,9 +276,13 @@ fn what_others_do_to_shared_pages_is_seen() {
     assert_eq!(region.extents().unwrap()[0].page, small);
     guard.set(top, "never");
     let file = first_file(&region);
-    let space = Memory::new().reserve_addresses(region.len(), huge).unwrap();
+    let space = MemorySyscalls::new()
+        .reserve_addresses(region.len(), huge)
+        .unwrap();
     let all = space.range();
-    space.map_file(all, &file, 0, Reserve::All).unwrap();
+    space
+        .map_file(all, &file, 0, HugetlbReservation::All)
+        .unwrap();
     space.advise(all, Advice::PopulateWrite).unwrap();
     space.advise(all, Advice::Collapse).unwrap();
     let extents = region.extents().unwrap();

@@ -8,7 +8,7 @@ use crate::{Bytes, PageKind, PageSize, Region, RegionOptions};
 use hugeleaf_host::model::PageSizeInfo;
 use hugeleaf_host::{Fact, Host, Root, read_host};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{ExclusiveHost, SharedHost, alone_as_root};
+use hugeleaf_testkit::host_lock::{ExclusiveHost, SharedHost, alone_as_root};
 
 /// Returns the host as first read. The tests use only facts that do not change.
 pub fn host() -> Host {
@@ -28,7 +28,7 @@ pub fn huge(test: &str) -> Option<PageSize> {
 
 /// While this is held, no other test changes the host's use of huge pages.
 pub fn undisturbed() -> SharedHost {
-    hugeleaf_testkit::host::shared()
+    hugeleaf_testkit::host_lock::shared()
 }
 
 /// Holds the host lock exclusively, and restores all changes.
@@ -92,7 +92,7 @@ impl HostGuard {
 }
 
 fn folder(size: PageSize) -> PathBuf {
-    hugeleaf_testkit::host::pool(size.bytes().get())
+    hugeleaf_testkit::host_lock::pool(size.bytes().get())
 }
 
 /// The pool's own counters, in pages.

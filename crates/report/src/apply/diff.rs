@@ -2,43 +2,43 @@
 
 use std::path::Path;
 
-use hugeleaf_plan::host::Place;
+use hugeleaf_plan::host_changes::PathState;
 use similar::TextDiff;
 
-use crate::screen::{clean, screen};
+use crate::terminal_text::{clean, screen};
 
-pub fn step(path: &Path, before: &Place, wanted: &Place) -> Vec<String> {
+pub fn step(path: &Path, before: &PathState, wanted: &PathState) -> Vec<String> {
     let shown = path.display();
     let line = match (before, wanted) {
-        (Place::File { .. } | Place::Absent, Place::File { .. })
-        | (Place::File { .. }, Place::Absent) => {
+        (PathState::File { .. } | PathState::Absent, PathState::File { .. })
+        | (PathState::File { .. }, PathState::Absent) => {
             return file(&shown.to_string(), before, wanted);
         }
-        (_, Place::Folder { mode, .. }) => format!("make folder {shown} ({mode:04o})"),
-        (Place::Folder { .. }, Place::Absent) => format!("remove folder {shown}, if empty"),
-        (_, Place::Mount { options }) => format!("mount hugetlbfs on {shown} ({options})"),
-        (_, Place::NoMount) => format!("unmount {shown}"),
+        (_, PathState::Folder { mode, .. }) => format!("make folder {shown} ({mode:04o})"),
+        (PathState::Folder { .. }, PathState::Absent) => format!("remove folder {shown}, if empty"),
+        (_, PathState::Mount { options }) => format!("mount hugetlbfs on {shown} ({options})"),
+        (_, PathState::NoMount) => format!("unmount {shown}"),
         (before, wanted) => format!("{shown}: {} → {}", value(before), value(wanted)),
     };
     vec![line]
 }
 
-fn value(place: &Place) -> String {
+fn value(place: &PathState) -> String {
     match place {
-        Place::Value { value } => value.clone(),
-        Place::Pool { pages, .. } => format!("{pages} pages"),
+        PathState::Value { value } => value.clone(),
+        PathState::Pool { pages, .. } => format!("{pages} pages"),
         other => other.in_short(),
     }
 }
 
-fn file(path: &str, before: &Place, wanted: &Place) -> Vec<String> {
-    let text = |place: &Place| match place.as_file() {
+fn file(path: &str, before: &PathState, wanted: &PathState) -> Vec<String> {
+    let text = |place: &PathState| match place.as_file() {
         // Escape control characters here, so that a line of the file stays one line.
         Some((content, _)) => screen(&content.text()).into_owned(),
         None => String::new(),
     };
-    let name = |place: &Place| match place {
-        Place::Absent => "/dev/null".to_owned(),
+    let name = |place: &PathState| match place {
+        PathState::Absent => "/dev/null".to_owned(),
         _ => clean(path),
     };
     let (old, new) = (text(before), text(wanted));

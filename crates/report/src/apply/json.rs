@@ -1,12 +1,14 @@
 //! JSON of `apply` and `undo`.
 
-use hugeleaf_plan::host::{Applied, ApplyOutcome, Obstacle, StepOutcome, StepPreview, UndoOutcome};
+use hugeleaf_plan::host_changes::{
+    ApplyOutcome, JournaledApply, Obstacle, StepOutcome, StepPreview, UndoOutcome,
+};
 use serde_json::{Value, json};
 
-use super::{RequestInfo, begun, standing, todo};
+use super::{ApplyContext, begun, standing, todo};
 use crate::json::{answer, merge_fields};
 
-pub fn apply_json(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> String {
+pub fn apply_json(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> String {
     answer(&json!({
         "dry_run": false,
         "plan": asked.plan,
@@ -24,7 +26,7 @@ pub fn apply_json(outcome: &ApplyOutcome, asked: RequestInfo<'_>) -> String {
 pub fn dry_run_json(
     looked: &[StepPreview],
     obstacles: &[Obstacle],
-    asked: RequestInfo<'_>,
+    asked: ApplyContext<'_>,
     systemd: bool,
 ) -> String {
     let mut steps: Vec<StepOutcome> = looked.iter().map(StepOutcome::from_preview).collect();
@@ -62,8 +64,8 @@ pub fn undo_json(outcomes: &[UndoOutcome], dry_run: bool) -> String {
     }))
 }
 
-pub fn list_json(all: &[Applied]) -> String {
-    let one = |one: &Applied| {
+pub fn list_json(all: &[JournaledApply]) -> String {
+    let one = |one: &JournaledApply| {
         json!({
             "id": one.head.id,
             "time": one.head.time,
@@ -79,7 +81,7 @@ pub fn list_json(all: &[Applied]) -> String {
     answer(&json!({ "applies": all.iter().map(one).collect::<Value>() }))
 }
 
-fn lines(steps: &[StepOutcome], systemd: bool, asked: RequestInfo<'_>) -> Vec<String> {
+fn lines(steps: &[StepOutcome], systemd: bool, asked: ApplyContext<'_>) -> Vec<String> {
     let mut lines = todo(steps, systemd);
     lines.extend_from_slice(asked.by_hand);
     lines

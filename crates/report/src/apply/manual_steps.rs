@@ -1,7 +1,7 @@
 //! The manual work that remains after an apply or an undo.
 
-use hugeleaf_plan::Needs;
-use hugeleaf_plan::host::{StepOutcome, StepState};
+use hugeleaf_plan::FollowUp;
+use hugeleaf_plan::host_changes::{StepOutcome, StepState};
 
 fn is_changed(step: &StepOutcome) -> bool {
     matches!(
@@ -29,7 +29,7 @@ pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
         }
     };
     for step in changed() {
-        if let Needs::Reboot { first } = &step.needs {
+        if let FollowUp::Reboot { first } = &step.needs {
             add(format!(
                 "{first}    # then reboot to apply {}",
                 step.path.display()
@@ -37,7 +37,7 @@ pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
         }
     }
     for step in changed() {
-        if let Needs::Restart(services) = &step.needs {
+        if let FollowUp::Restart(services) = &step.needs {
             for service in services {
                 add(match systemd {
                     true => format!("systemctl restart {service}"),
@@ -46,7 +46,7 @@ pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
             }
         }
     }
-    if changed().any(|step| step.needs == Needs::Login) {
+    if changed().any(|step| step.needs == FollowUp::Login) {
         add(
             "log in again as each user with a new limit: limits apply at the next login".to_owned(),
         );

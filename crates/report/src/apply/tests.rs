@@ -1,23 +1,29 @@
 use super::*;
-use crate::page::TextOptions;
+use crate::document::TextOptions;
 use hugeleaf_host::Root;
-use hugeleaf_plan::host::Content;
-use hugeleaf_plan::{Needs, Step, StepAction};
+use hugeleaf_plan::host_changes::Content;
+use hugeleaf_plan::{FollowUp, Step, StepAction};
 use hugeleaf_units::Pages;
 use serde_json::Value;
 
 const VIEW: TextOptions = TextOptions::plain(100);
 
-const ASKED: RequestInfo<'static> = RequestInfo {
+const ASKED: ApplyContext<'static> = ApplyContext {
     plan: "pg.toml",
     by_hand: &[],
     warnings: &[],
 };
 
-fn step(id: &str, path: &str, before: Place, after: Place, state: StepState) -> StepOutcome {
+fn step(
+    id: &str,
+    path: &str,
+    before: PathState,
+    after: PathState,
+    state: StepState,
+) -> StepOutcome {
     let what = match &after {
-        Place::Pool { .. } => "pool",
-        Place::File { .. } => "file",
+        PathState::Pool { .. } => "pool",
+        PathState::File { .. } => "file",
         _ => "knob",
     };
     StepOutcome {
@@ -26,7 +32,7 @@ fn step(id: &str, path: &str, before: Place, after: Place, state: StepState) -> 
         path: path.into(),
         why: "for pg".to_owned(),
         verify: "cat".to_owned(),
-        needs: Needs::Nothing,
+        needs: FollowUp::Nothing,
         before: Some(before),
         wanted: Some(after.clone()),
         after: Some(after),
@@ -36,12 +42,12 @@ fn step(id: &str, path: &str, before: Place, after: Place, state: StepState) -> 
     }
 }
 
-fn pool(pages: u64) -> Place {
-    Place::Pool { pages, surplus: 0 }
+fn pool(pages: u64) -> PathState {
+    PathState::Pool { pages, surplus: 0 }
 }
 
-fn file(text: &str) -> Place {
-    Place::File {
+fn file(text: &str) -> PathState {
+    PathState::File {
         content: Content::from(text),
         mode: 0o644,
         uid: 0,
@@ -80,16 +86,22 @@ fn outcome() -> ApplyOutcome {
     let mut grub = step(
         "grub",
         "/etc/default/grub.d/60-hugeleaf.cfg",
-        Place::Absent,
+        PathState::Absent,
         file("a\nb\n"),
         StepState::Done,
     );
-    grub.needs = Needs::Reboot {
+    grub.needs = FollowUp::Reboot {
         first: "update-grub".to_owned(),
     };
     let unit = "/etc/systemd/system/pg.service.d/60-hugeleaf.conf";
-    let mut unit = step("unit-pg", unit, Place::Absent, file("x\n"), StepState::Done);
-    unit.needs = Needs::Restart(vec!["pg.service".to_owned()]);
+    let mut unit = step(
+        "unit-pg",
+        unit,
+        PathState::Absent,
+        file("x\n"),
+        StepState::Done,
+    );
+    unit.needs = FollowUp::Restart(vec!["pg.service".to_owned()]);
     ApplyOutcome {
         id: Some(3),
         continues: None,
@@ -98,7 +110,7 @@ fn outcome() -> ApplyOutcome {
             step(
                 "sysctl",
                 sysctl,
-                Place::Absent,
+                PathState::Absent,
                 file("a\nb\n"),
                 StepState::Done,
             ),
@@ -200,7 +212,7 @@ fn the_difference_is_shown_line_by_line() {
         path: "/sys/knob".into(),
         why: String::new(),
         verify: String::new(),
-        needs: Needs::Nothing,
+        needs: FollowUp::Nothing,
     };
     let block = Step {
         id: "fstab-a".to_owned(),
@@ -210,7 +222,7 @@ fn the_difference_is_shown_line_by_line() {
         path: "/etc/fstab".into(),
         ..knob.clone()
     };
-    let (looked, obstacles) = hugeleaf_plan::host::inspect(&dir.1, &[knob, block]);
+    let (looked, obstacles) = hugeleaf_plan::host_changes::inspect(&dir.1, &[knob, block]);
     let text = dry_run(&looked, &obstacles, ASKED, true).text(VIEW);
     let expected = "\
 /sys/knob: never → advise
@@ -251,7 +263,7 @@ fn an_undo_says_what_was_left_alone() {
         "sysctl",
         "/etc/s",
         file("theirs\n"),
-        Place::Absent,
+        PathState::Absent,
         StepState::ChangedSince,
     );
     left.after = None;

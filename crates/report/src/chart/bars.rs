@@ -2,9 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::draw::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
-use crate::page::{Axis, Chart, ChartKind, Point, Scale, Unit};
-use crate::screen::cut;
+use super::primitives::{
+    AxisRange, LINE, WIDTH, colour, legend, line, px, rectangle, room, whole, words,
+};
+use crate::document::{Axis, AxisUnit, Chart, ChartKind, Point, Scale};
+use crate::terminal_text::cut;
 
 const BAR: f64 = 15.0;
 /// Gap between two bars of a step, and around a step, in pixels.
@@ -24,7 +26,7 @@ struct BarStep<'a> {
 struct BarExtent {
     left: f64,
     right: f64,
-    span: Span,
+    span: AxisRange,
     /// Value at which bars begin: 0, or 1 for ratios, which have no 0.
     from: f64,
 }
@@ -40,7 +42,7 @@ impl BarExtent {
 pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     let steps = steps(chart);
     let stacks = chart.kind == ChartKind::Stacks;
-    let from = if chart.y.unit == Unit::Ratio {
+    let from = if chart.y.unit == AxisUnit::Ratio {
         1.0
     } else {
         0.0
@@ -65,7 +67,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     let frame = BarExtent {
         left: room(labels) + 16.0,
         right: WIDTH - room(notes) - 24.0,
-        span: Span::padded(reach, &from_level)?,
+        span: AxisRange::padded(reach, &from_level)?,
         from,
     };
     let headings = headings(chart, &steps);

@@ -1,7 +1,7 @@
-use super::draw::*;
+use super::primitives::*;
 use super::*;
-use crate::page::{Axis, Scale, Unit};
-use crate::page::{Point, Series};
+use crate::document::{Axis, AxisUnit, Scale};
+use crate::document::{Point, Series};
 
 fn point(x: f64, y: f64) -> Point {
     Point {
@@ -26,7 +26,7 @@ fn curves(series: Vec<Series>) -> Chart {
     Chart {
         x: Axis {
             name: "working set".to_owned(),
-            unit: Unit::Bytes,
+            unit: AxisUnit::Bytes,
             scale: Scale::Binary,
             ..Axis::default()
         },
@@ -161,7 +161,7 @@ fn odd_values_are_left_out_and_of_nothing_there_is_no_drawing() {
 fn a_level_is_in_sight_and_steps_have_their_names() {
     let mut chart = curves(vec![series("a", &[(3.0, 2.0), (12.0, 2.1)])]);
     chart.y = Axis {
-        unit: Unit::Ratio,
+        unit: AxisUnit::Ratio,
         level: Some(1.0),
         ..Axis::default()
     };
@@ -174,14 +174,16 @@ fn a_level_is_in_sight_and_steps_have_their_names() {
         level: Some(0.0),
         ..Axis::default()
     };
-    let span = Span::padded([3.0, 5.0].into_iter(), &whole).unwrap();
+    let span = AxisRange::padded([3.0, 5.0].into_iter(), &whole).unwrap();
     assert!(span.from == 0.0 && span.to > 5.0, "{span:?}");
     let shared = Axis {
         end: Some(10.0),
         ..whole
     };
     assert_eq!(
-        Span::padded([3.0, 5.0].into_iter(), &shared).unwrap().to,
+        AxisRange::padded([3.0, 5.0].into_iter(), &shared)
+            .unwrap()
+            .to,
         10.0
     );
 }
@@ -220,7 +222,7 @@ fn layers_stand_on_each_other() {
     (chart.x, chart.y) = (
         Axis::default(),
         Axis {
-            unit: Unit::Percent,
+            unit: AxisUnit::Percent,
             level: Some(0.0),
             end: Some(0.6),
             ..Axis::default()
@@ -261,7 +263,7 @@ fn bars_have_intervals_samples_and_notes() {
         assert!(svg.contains(part), "{part} in {svg}");
     }
     // A ratio is a dot relative to 1.
-    chart.y.unit = Unit::Ratio;
+    chart.y.unit = AxisUnit::Ratio;
     chart.y.level = None;
     assert_eq!(drawn(&chart).matches("r=\"4\"").count(), 3);
 }
@@ -283,13 +285,13 @@ fn parts_of_a_stack_are_one_bar() {
 fn bytes_that_stand_evenly_have_marks_at_powers_of_two() {
     let axis = Axis {
         scale: Scale::Linear,
-        unit: Unit::Bytes,
+        unit: AxisUnit::Bytes,
         ..Axis::default()
     };
     let mib = |n: u32| f64::from(n << 20);
-    let still = Span::padded([mib(32)].into_iter(), &axis).unwrap();
+    let still = AxisRange::padded([mib(32)].into_iter(), &axis).unwrap();
     assert!(still.marks(&axis, 6).len() <= 6);
-    let grows = Span::padded([mib(120), mib(910)].into_iter(), &axis).unwrap();
+    let grows = AxisRange::padded([mib(120), mib(910)].into_iter(), &axis).unwrap();
     let texts: Vec<String> = grows.marks(&axis, 6).into_iter().map(|m| m.1).collect();
     assert_eq!(texts, ["256M", "512M", "768M"]);
 }
@@ -304,13 +306,18 @@ fn axes_have_marks_that_can_be_read() {
             (16.0, 33.0),
             (1e-6, 2e-3),
         ] {
-            for unit in [Unit::Number, Unit::Percent, Unit::Seconds, Unit::Ratio] {
+            for unit in [
+                AxisUnit::Number,
+                AxisUnit::Percent,
+                AxisUnit::Seconds,
+                AxisUnit::Ratio,
+            ] {
                 let axis = Axis {
                     scale,
                     unit,
                     ..Axis::default()
                 };
-                let span = Span::padded([low, high].into_iter(), &axis).unwrap();
+                let span = AxisRange::padded([low, high].into_iter(), &axis).unwrap();
                 let marks = span.marks(&axis, 10);
                 let mut texts: Vec<&str> = marks.iter().map(|(_, text)| text.as_str()).collect();
                 assert!(texts.len() <= 10);
@@ -319,8 +326,8 @@ fn axes_have_marks_that_can_be_read() {
             }
         }
     }
-    assert_eq!(label(1.5e-6, None, Unit::Seconds), "1.5 µs");
-    assert_eq!(label(4096.0 * 1024.0, None, Unit::Bytes), "4M"); // not a page size
+    assert_eq!(label(1.5e-6, None, AxisUnit::Seconds), "1.5 µs");
+    assert_eq!(label(4096.0 * 1024.0, None, AxisUnit::Bytes), "4M"); // not a page size
 }
 
 #[test]

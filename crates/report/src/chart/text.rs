@@ -1,8 +1,8 @@
 //! Charts as text, for a terminal.
 
-use super::draw::{Span, label};
-use crate::page::{Chart, Point};
-use crate::screen::{clean, cut};
+use super::primitives::{AxisRange, label};
+use crate::document::{Chart, Point};
+use crate::terminal_text::{clean, cut};
 
 const ROWS: usize = 14;
 /// Minimum width of a point's column, which holds its label.
@@ -26,7 +26,7 @@ fn letter_of(names: &[String]) -> Vec<char> {
 /// Empty if no point can be drawn.
 pub fn text(chart: &Chart, width: usize) -> String {
     let points = || chart.series.iter().flat_map(|s| &s.points);
-    let Some(mut span) = Span::tight(points().map(|p| p.y), &chart.y) else {
+    let Some(mut span) = AxisRange::tight(points().map(|p| p.y), &chart.y) else {
         return String::new();
     };
     span.to = span.to.max(span.from + 1e-9);
@@ -86,7 +86,7 @@ fn grid(
     chart: &Chart,
     letters: &[char],
     shown: &[f64],
-    (step, span): (usize, Span),
+    (step, span): (usize, AxisRange),
 ) -> Vec<Vec<char>> {
     let mut grid = vec![vec![' '; shown.len() * step]; ROWS];
     for (series, letter) in chart.series.iter().zip(letters) {

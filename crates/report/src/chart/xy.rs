@@ -2,8 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::draw::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
-use crate::page::{Axis, Chart, ChartKind, Point, Scale, Series};
+use super::primitives::{
+    AxisRange, LINE, WIDTH, colour, legend, line, px, rectangle, room, whole, words,
+};
+use crate::document::{Axis, Chart, ChartKind, Point, Scale, Series};
 
 const HEIGHT: f64 = 320.0;
 /// Height of charts of layers, which stand below each other for comparison.
@@ -11,16 +13,16 @@ const LAYERS_HEIGHT: f64 = 220.0;
 /// Maximum number of readable marks on an axis.
 const MARKS: usize = 10;
 
-struct Plane {
+struct PlotArea {
     left: f64,
     right: f64,
     top: f64,
     bottom: f64,
-    x: Span,
-    y: Span,
+    x: AxisRange,
+    y: AxisRange,
 }
 
-impl Plane {
+impl PlotArea {
     fn x(&self, value: f64) -> Option<f64> {
         Some(self.left + self.x.part(value)? * (self.right - self.left))
     }
@@ -35,8 +37,8 @@ impl Plane {
 pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     let points = || chart.series.iter().flat_map(|s| &s.points);
     let drawn = points().filter(|p| is_drawn(chart, p));
-    let x = Span::padded(drawn.flat_map(|p| [p.x, p.x + p.width]), &chart.x)?;
-    let y = Span::padded(heights(chart).into_iter(), &chart.y)?;
+    let x = AxisRange::padded(drawn.flat_map(|p| [p.x, p.x + p.width]), &chart.x)?;
+    let y = AxisRange::padded(heights(chart).into_iter(), &chart.y)?;
     let marks = y.marks(&chart.y, MARKS);
     let has_legend = chart.kind != ChartKind::Curves;
     let legend = legend(chart, 12.0, |number, at| sample(chart, number, at)).filter(|_| has_legend);
@@ -45,7 +47,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
         ChartKind::Layers => LAYERS_HEIGHT,
         _ => HEIGHT,
     };
-    let plane = Plane {
+    let plane = PlotArea {
         left: room(marks.iter().map(|(_, text)| text)) + 36.0,
         right: WIDTH - if has_legend { 14.0 } else { room(names) + 30.0 },
         top: if legend.is_some() { LINE + 10.0 } else { 10.0 },
@@ -84,7 +86,7 @@ fn heights(chart: &Chart) -> Vec<f64> {
 }
 
 /// Extends layers to the edges of the plane; points keep their margin.
-fn edges(chart: &Chart, mut x: Span) -> Span {
+fn edges(chart: &Chart, mut x: AxisRange) -> AxisRange {
     if chart.kind == ChartKind::Layers {
         let ends = chart.series.iter().flat_map(|s| &s.points);
         let (from, to) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(from, to), p| {
@@ -98,7 +100,7 @@ fn edges(chart: &Chart, mut x: Span) -> Span {
     x
 }
 
-fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
+fn axes(chart: &Chart, plane: &PlotArea, marks: &[(f64, String)]) -> Markup {
     let (left, right, top, bottom) = (plane.left, plane.right, plane.top, plane.bottom);
     let middle = f64::midpoint(top, bottom);
     // Long labels need more room, so fewer marks fit.
@@ -132,7 +134,7 @@ fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
     }
 }
 
-fn one(chart: &Chart, plane: &Plane, number: usize, series: &Series) -> Markup {
+fn one(chart: &Chart, plane: &PlotArea, number: usize, series: &Series) -> Markup {
     let aside = series_offset(chart, number);
     let at = |p: &Point| Some((plane.x(p.x)? + aside, plane.y(p.y)?));
     let drawn = || series.points.iter().filter_map(|p| Some((p, at(p)?)));
@@ -221,7 +223,7 @@ fn stacked(chart: &Chart) -> Vec<Layer> {
 }
 
 /// Draws each layer along its upper edge from left to right and back along the lower edge.
-fn layers(chart: &Chart, plane: &Plane) -> Markup {
+fn layers(chart: &Chart, plane: &PlotArea) -> Markup {
     let along = |number: usize, heights: &[f64]| -> Vec<String> {
         let both = chart.series[number].points.iter().zip(heights);
         let corners = both.flat_map(|(p, height)| [(p.x, *height), (p.x + p.width, *height)]);
@@ -246,7 +248,7 @@ fn layers(chart: &Chart, plane: &Plane) -> Markup {
 
 /// Draws the name of each curve at the right edge, level with its end. Overlapping names move apart, and a
 /// thin line connects each to its curve.
-fn curve_names(chart: &Chart, plane: &Plane) -> Markup {
+fn curve_names(chart: &Chart, plane: &PlotArea) -> Markup {
     let end = |(number, series): (usize, &Series)| {
         let mut points = series.points.iter().rev();
         let at = points

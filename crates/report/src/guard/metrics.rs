@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_guard::status::{GuardStatus, PoolStatus, PoolsStatus};
+use hugeleaf_guard::status::{GuardStatus, PoolCheckStatus, PoolStatus};
 use hugeleaf_guard::{PoolFinding, Proof, TreeState};
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::metrics::Family;
+use crate::exposition::MetricFamily;
 
 const OTHER: &str = "other";
 
 /// Returns all metrics; process trees of at most `series` units have samples of their own.
-pub fn metrics(status: &GuardStatus, series: usize) -> Vec<Family> {
+pub fn metrics(status: &GuardStatus, series: usize) -> Vec<MetricFamily> {
     let groups = groups(status, series);
     let mut all = vec![info(status)];
     all.extend(pools(&status.host.pools));
@@ -28,13 +28,13 @@ pub fn metrics(status: &GuardStatus, series: usize) -> Vec<Family> {
     all
 }
 
-fn info(status: &GuardStatus) -> Family {
+fn info(status: &GuardStatus) -> MetricFamily {
     let labels = [
         ("version", status.version.as_str()),
         ("kernel", status.host.kernel.as_str()),
         ("mode", mode(status)),
     ];
-    Family::gauge(
+    MetricFamily::gauge(
         "hugeleaf_info",
         "Version, kernel and mode of the guard: acting, watching or paused",
     )
@@ -49,17 +49,17 @@ fn mode(status: &GuardStatus) -> &'static str {
     }
 }
 
-fn pools(pools: &[PoolStatus]) -> Vec<Family> {
-    let mut memory = Family::gauge(
+fn pools(pools: &[PoolStatus]) -> Vec<MetricFamily> {
+    let mut memory = MetricFamily::gauge(
         "hugeleaf_pool_memory_bytes",
         "Hugetlb pages by size and node: used, reserved, and unused (neither); they add up to the pool",
     );
     // Its own family: with both words in one family, sums over the states would count unused pages twice.
-    let mut old = Family::gauge(
+    let mut old = MetricFamily::gauge(
         "hugeleaf_pool_bytes",
         "Deprecated: hugeleaf_pool_memory_bytes, with state=\"unused\" for free",
     );
-    let mut surplus = Family::gauge(
+    let mut surplus = MetricFamily::gauge(
         "hugeleaf_pool_surplus_bytes",
         "Surplus hugetlb pages beyond the size of the pool; included in the pool's bytes",
     );
@@ -89,8 +89,8 @@ fn pools(pools: &[PoolStatus]) -> Vec<Family> {
     vec![memory, old, surplus]
 }
 
-fn pool_findings(pools: &PoolsStatus) -> Vec<Family> {
-    let mut findings = Family::gauge(
+fn pool_findings(pools: &PoolCheckStatus) -> Vec<MetricFamily> {
+    let mut findings = MetricFamily::gauge(
         "hugeleaf_pool_findings",
         "Number of findings on pools, services and plans; hugeleaf guard status lists them",
     );
@@ -99,7 +99,7 @@ fn pool_findings(pools: &PoolsStatus) -> Vec<Family> {
         let count = pools.findings.iter().filter(of).count();
         findings.add([("severity", severity)], count as f64);
     }
-    let mut given = Family::gauge(
+    let mut given = MetricFamily::gauge(
         "hugeleaf_pool_given_bytes",
         "Hugetlb pages released under memory pressure, to be allocated again later",
     );
@@ -161,16 +161,16 @@ impl TreeSums {
     }
 }
 
-fn by_group(groups: &BTreeMap<String, TreeSums>) -> Vec<Family> {
-    let mut memory = Family::gauge(
+fn by_group(groups: &BTreeMap<String, TreeSums>) -> Vec<MetricFamily> {
+    let mut memory = MetricFamily::gauge(
         "hugeleaf_eligible_bytes",
         "Memory that could be on huge pages, by the pages that it is on; their sum is the total",
     );
-    let mut tables = Family::gauge(
+    let mut tables = MetricFamily::gauge(
         "hugeleaf_page_tables_bytes",
         "Page tables of a unit's processes",
     );
-    let mut moved = Family::gauge(
+    let mut moved = MetricFamily::gauge(
         "hugeleaf_managed_bytes",
         "Memory promoted in a unit's running processes",
     );
@@ -183,8 +183,8 @@ fn by_group(groups: &BTreeMap<String, TreeSums>) -> Vec<Family> {
     vec![memory, tables, moved]
 }
 
-fn process_trees(status: &GuardStatus) -> Family {
-    let mut family = Family::gauge(
+fn process_trees(status: &GuardStatus) -> MetricFamily {
+    let mut family = MetricFamily::gauge(
         "hugeleaf_process_trees",
         "Process trees scanned in detail, by state",
     );
@@ -208,9 +208,9 @@ const fn old_state(state: TreeState) -> &'static str {
     }
 }
 
-fn counts(status: &GuardStatus) -> Vec<Family> {
+fn counts(status: &GuardStatus) -> Vec<MetricFamily> {
     let counts = &status.counts;
-    let mut tests = Family::counter("hugeleaf_tests", "Completed tests, by verdict");
+    let mut tests = MetricFamily::counter("hugeleaf_tests", "Completed tests, by verdict");
     for (verdict, n) in [
         ("faster", counts.faster),
         ("slower", counts.slower),
@@ -221,24 +221,25 @@ fn counts(status: &GuardStatus) -> Vec<Family> {
         tests.add([("verdict", verdict)], n as f64);
     }
     vec![
-        Family::counter("hugeleaf_promotions", "Promotions")
+        MetricFamily::counter("hugeleaf_promotions", "Promotions")
             .with_sample([], counts.promotions as f64),
-        Family::counter("hugeleaf_promoted_bytes", "Memory promoted")
+        MetricFamily::counter("hugeleaf_promoted_bytes", "Memory promoted")
             .with_sample([], counts.promoted.as_f64()),
-        Family::counter("hugeleaf_promotions_short", "Incomplete promotions")
+        MetricFamily::counter("hugeleaf_promotions_short", "Incomplete promotions")
             .with_sample([], counts.short as f64),
-        Family::counter("hugeleaf_demotions", "Demotions").with_sample([], counts.demotions as f64),
-        Family::counter(
+        MetricFamily::counter("hugeleaf_demotions", "Demotions")
+            .with_sample([], counts.demotions as f64),
+        MetricFamily::counter(
             "hugeleaf_grown_bytes",
             "Memory added to processes by promotion; 0 unless a rule allows it",
         )
         .with_sample([], counts.grown.as_f64()),
-        Family::counter(
+        MetricFamily::counter(
             "hugeleaf_stall_seconds",
             "Time in calls that promote or demote, in which processes may have stalled",
         )
         .with_sample([], counts.stalled.as_secs_f64()),
-        Family::gauge(
+        MetricFamily::gauge(
             "hugeleaf_longest_stall_seconds",
             "Longest such call since the guard's state began",
         )
@@ -247,12 +248,12 @@ fn counts(status: &GuardStatus) -> Vec<Family> {
     ]
 }
 
-fn proofs(status: &GuardStatus, series: usize) -> Vec<Family> {
-    let mut ratio = Family::gauge(
+fn proofs(status: &GuardStatus, series: usize) -> Vec<MetricFamily> {
+    let mut ratio = MetricFamily::gauge(
         "hugeleaf_proof_ratio",
         "Result of the last test of a unit, huge over base pages, with its 95 % interval",
     );
-    let mut at = Family::gauge(
+    let mut at = MetricFamily::gauge(
         "hugeleaf_proof_timestamp_seconds",
         "Time of that test, in seconds since 1970",
     );
@@ -279,15 +280,15 @@ fn proofs(status: &GuardStatus, series: usize) -> Vec<Family> {
     vec![ratio, at]
 }
 
-fn host(status: &GuardStatus) -> Vec<Family> {
-    let mut events = Family::counter(
+fn host(status: &GuardStatus) -> Vec<MetricFamily> {
+    let mut events = MetricFamily::counter(
         "hugeleaf_kernel_events",
         "The kernel's counters of THP and compaction (/proc/vmstat)",
     );
     for (name, n) in &status.host.events {
         events.add([("event", name)], *n as f64);
     }
-    let mut pressure = Family::gauge(
+    let mut pressure = MetricFamily::gauge(
         "hugeleaf_pressure_ratio",
         "Share of time since the last scan in which some task waited (PSI)",
     );
@@ -299,7 +300,7 @@ fn host(status: &GuardStatus) -> Vec<Family> {
             pressure.add([("resource", resource)], part);
         }
     }
-    let mut tables = Family::gauge(
+    let mut tables = MetricFamily::gauge(
         "hugeleaf_host_page_tables_bytes",
         "Page tables of the whole host",
     );
@@ -310,18 +311,19 @@ fn host(status: &GuardStatus) -> Vec<Family> {
 }
 
 /// Returns the metrics of earlier builds that have another name now. They are exported until the first release.
-fn old_names(status: &GuardStatus, groups: &BTreeMap<String, TreeSums>) -> Vec<Family> {
-    let mut memory = Family::gauge(
+fn old_names(status: &GuardStatus, groups: &BTreeMap<String, TreeSums>) -> Vec<MetricFamily> {
+    let mut memory = MetricFamily::gauge(
         "hugeleaf_memory_bytes",
         "Deprecated: hugeleaf_eligible_bytes, with pages=\"base\" for small",
     );
-    let mut moved = Family::gauge("hugeleaf_moved_bytes", "Deprecated: hugeleaf_managed_bytes");
+    let mut moved =
+        MetricFamily::gauge("hugeleaf_moved_bytes", "Deprecated: hugeleaf_managed_bytes");
     for (name, group) in groups {
         memory.add([("unit", name), ("pages", "small")], group.small.as_f64());
         memory.add([("unit", name), ("pages", "huge")], group.large.as_f64());
         moved.add([("unit", name)], group.moved.as_f64());
     }
-    let mut programs = Family::gauge(
+    let mut programs = MetricFamily::gauge(
         "hugeleaf_programs",
         "Deprecated: hugeleaf_process_trees, with state=\"managed\" for kept",
     );
@@ -333,14 +335,14 @@ fn old_names(status: &GuardStatus, groups: &BTreeMap<String, TreeSums>) -> Vec<F
         memory,
         moved,
         programs,
-        Family::counter("hugeleaf_looks", "Deprecated: hugeleaf_scans_total")
+        MetricFamily::counter("hugeleaf_looks", "Deprecated: hugeleaf_scans_total")
             .with_sample([], cost.scans as f64),
-        Family::gauge(
+        MetricFamily::gauge(
             "hugeleaf_look_cpu_seconds",
             "Deprecated: hugeleaf_scan_cpu_seconds",
         )
         .with_sample([], cost.scan_seconds),
-        Family::gauge(
+        MetricFamily::gauge(
             "hugeleaf_look_wait_seconds",
             "Deprecated: hugeleaf_scan_wait_seconds",
         )
@@ -348,20 +350,21 @@ fn old_names(status: &GuardStatus, groups: &BTreeMap<String, TreeSums>) -> Vec<F
     ]
 }
 
-fn itself(status: &GuardStatus) -> Vec<Family> {
+fn itself(status: &GuardStatus) -> Vec<MetricFamily> {
     let cost = &status.cost;
     let mut all = vec![
-        Family::gauge(
+        MetricFamily::gauge(
             "hugeleaf_problems",
             "Number of problems; hugeleaf guard status lists them",
         )
         .with_sample([], status.problems.len() as f64),
-        Family::counter("hugeleaf_scans", "Scans of the host").with_sample([], cost.scans as f64),
-        Family::gauge("hugeleaf_scan_cpu_seconds", "Processor time of a scan")
+        MetricFamily::counter("hugeleaf_scans", "Scans of the host")
+            .with_sample([], cost.scans as f64),
+        MetricFamily::gauge("hugeleaf_scan_cpu_seconds", "Processor time of a scan")
             .with_sample([], cost.scan_seconds),
-        Family::gauge("hugeleaf_scan_wait_seconds", "Time between two scans")
+        MetricFamily::gauge("hugeleaf_scan_wait_seconds", "Time between two scans")
             .with_sample([], cost.wait_seconds),
-        Family::gauge(
+        MetricFamily::gauge(
             "hugeleaf_pool_check_cpu_seconds",
             "Processor time of a check of pools, services and plans",
         )
@@ -370,14 +373,14 @@ fn itself(status: &GuardStatus) -> Vec<Family> {
     // Process metrics have standard names; a restart shows in the start time.
     if status.pid != 0 {
         all.extend([
-            Family::counter("process_cpu_seconds", "Processor time of the guard")
+            MetricFamily::counter("process_cpu_seconds", "Processor time of the guard")
                 .with_sample([], cost.cpu_seconds),
-            Family::gauge(
+            MetricFamily::gauge(
                 "process_resident_memory_bytes",
                 "Resident memory of the guard",
             )
             .with_sample([], cost.resident_bytes.as_f64()),
-            Family::gauge(
+            MetricFamily::gauge(
                 "process_start_time_seconds",
                 "Start time of the guard, in seconds since 1970",
             )

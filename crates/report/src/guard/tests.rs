@@ -1,17 +1,18 @@
 //! A guard in a mix of all states.
 
 use hugeleaf_guard::status::{
-    Cost, GivenStatus, GuardStatus, HostStatus, PoolStatus, PoolsStatus, ProgramStatus,
+    GuardCost, GuardStatus, HostStatus, PoolCheckStatus, PoolStatus, ProcessTreeStatus,
+    ReturnedPagesStatus,
 };
 use hugeleaf_guard::{
-    Action, CoverageAt, Evidence, LogEntry, PoolFinding, PromotionCounts, Proof, Proven,
-    Remembered, TreeState, TreeStatus,
+    Action, CoverageAt, Evidence, GuardCounters, LogEntry, PoolFinding, Proof, RememberedVerdict,
+    TestVerdict, TreeState, TreeStatus,
 };
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::Bytes;
 
-fn proven() -> Proven {
-    Proven {
+fn proven() -> TestVerdict {
+    TestVerdict {
         verdict: Verdict::Faster,
         ratio: 1.12,
         low: 1.07,
@@ -22,9 +23,9 @@ fn proven() -> Proven {
     }
 }
 
-pub fn program(pid: u32, name: &str, state: TreeState) -> ProgramStatus {
+pub fn program(pid: u32, name: &str, state: TreeState) -> ProcessTreeStatus {
     let is_kept = state == TreeState::Managed;
-    ProgramStatus {
+    ProcessTreeStatus {
         pid,
         processes: 1,
         name: name.into(),
@@ -97,7 +98,7 @@ pub fn status() -> GuardStatus {
         rules: 3,
         paused_since: None,
         problems: Vec::new(),
-        cost: Cost {
+        cost: GuardCost {
             scan_seconds: 0.012,
             wait_seconds: 5.0,
             scans: 1440,
@@ -123,7 +124,7 @@ pub fn status() -> GuardStatus {
             events: [("thp_collapse_alloc".to_owned(), 2048)].into(),
             ..HostStatus::default()
         },
-        pools: PoolsStatus {
+        pools: PoolCheckStatus {
             checked: Some("2026-11-24T11:59:30Z".into()),
             findings: vec![PoolFinding {
                 id: "pool-short".into(),
@@ -131,7 +132,7 @@ pub fn status() -> GuardStatus {
                 text: "/etc asks for 100 pages of 2M, the pool has 90: 10 short (20M).".into(),
                 command: "echo 1 > /proc/sys/vm/compact_memory".into(),
             }],
-            given: vec![GivenStatus {
+            given: vec![ReturnedPagesStatus {
                 page_bytes: Bytes::from_mib(2),
                 node: Some(0),
                 had: 100,
@@ -145,14 +146,14 @@ pub fn status() -> GuardStatus {
             program(14, "python3", TreeState::Candidate),
         ],
         seen: 412,
-        counts: PromotionCounts {
+        counts: GuardCounters {
             promotions: 7,
             promoted: Bytes::from_mib(9000),
             faster: 1,
             slower: 2,
-            ..PromotionCounts::default()
+            ..GuardCounters::default()
         },
-        remembered: vec![Remembered {
+        remembered: vec![RememberedVerdict {
             group: "mariadbd.service".into(),
             name: "mariadbd".into(),
             file: None,

@@ -8,7 +8,7 @@ use hugeleaf_trace::tables::{Scope, locks, memory_scope, share};
 use hugeleaf_units::Bytes;
 
 use super::format::{count, nanos, page, part, side, who};
-use crate::page::{Axis, Chart, ChartKind, Flames, Frame, Point, Series, Unit};
+use crate::document::{Axis, AxisUnit, Chart, ChartKind, FlameGraph, Point, Series, StackFrame};
 
 const BARS: usize = 12;
 
@@ -58,7 +58,7 @@ fn cpu_time(title: String, trace: &Trace, times: fn(&Trace, &Interval) -> Option
         kind: ChartKind::Layers,
         x: Axis::named("seconds"),
         y: Axis {
-            unit: Unit::Percent,
+            unit: AxisUnit::Percent,
             level: Some(0.0),
             ..Axis::default()
         },
@@ -163,17 +163,17 @@ pub(super) fn lock_waits(trace: &Trace) -> Chart {
 }
 
 /// Returns the stacks of the target's samples, or of all samples without a target.
-pub fn flames(trace: &Trace) -> Flames {
+pub fn flames(trace: &Trace) -> FlameGraph {
     let samples = profile::modes(trace, Scope::Target).total();
     let stack = |sample: &StackSample| {
-        let process = Frame {
+        let process = StackFrame {
             name: trace.processes[sample.process as usize].name.clone(),
             kernel: false,
         };
         let frames = &trace.stacks[sample.stack as usize].frames;
         let frames = frames.iter().rev().map(|place| {
             let symbol = &trace.symbols[*place as usize];
-            Frame {
+            StackFrame {
                 name: symbol.name.clone(),
                 kernel: symbol.kernel,
             }
@@ -181,7 +181,7 @@ pub fn flames(trace: &Trace) -> Flames {
         let frames = std::iter::once(process).chain(frames);
         (frames.collect(), sample.count)
     };
-    Flames {
+    FlameGraph {
         title: format!("{}: {} CPU samples", who(trace), count(samples)),
         stacks: profile::busy(trace, Scope::Target).map(stack).collect(),
     }

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_trace::model::{Interval, LockTotals, SizeCount};
-use hugeleaf_trace::tables::collections::{Collection, all_not_measured, not_measured};
-use hugeleaf_trace::tables::intervals::{self, CpuTime, faults_by_size};
+use hugeleaf_trace::model::{Interval, LockTotals, PageSizeCount};
+use hugeleaf_trace::tables::data_sources::{DataSource, all_not_measured, not_measured};
+use hugeleaf_trace::tables::interval_totals::{self, CpuTime, faults_by_size};
+use hugeleaf_trace::tables::io_and_pins::{self, IoTotals};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
-use hugeleaf_trace::tables::work::{self, IoTotals};
 use hugeleaf_trace::tables::{Scope, locks, share, target_names};
 use hugeleaf_trace::{Trace, model::TraceEnd};
 use hugeleaf_units::Bytes;
@@ -19,8 +19,9 @@ use super::format::{
     bytes, count, drawn_table, ending, float, flow, host, is_measured, module, nanos, part, rate,
     side, table, when, who, whole_part,
 };
-use crate::page::{
-    Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value, fact,
+use crate::document::{
+    Cell, Chart, ChartKind, ColumnShrink, ContentBlock, Document, Note, Section, Table,
+    TableBuilder, Value, fact,
 };
 
 const ROWS: usize = 12;
@@ -31,7 +32,7 @@ type OfCpu = fn(&CpuTime) -> f64;
 type OfInterval = fn(&Interval) -> u64;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Compared<'a> {
+pub struct TraceDiff<'a> {
     pub before: TraceView<'a>,
     pub after: TraceView<'a>,
 }
@@ -73,7 +74,7 @@ fn times([before, after]: [Option<f64>; 2]) -> Cell {
     Cell::ratio(whole.zip(after).map(|(before, after)| after / before))
 }
 
-fn pairs(head: &str, rows: Vec<DiffRow>) -> TableOf<DiffRow> {
+fn pairs(head: &str, rows: Vec<DiffRow>) -> TableBuilder<DiffRow> {
     Table::from_items(rows)
         .left(head, |row| row.name.clone())
         .right("BEFORE", |row| row.values[0].clone())
@@ -107,9 +108,9 @@ fn either<T: PartialEq>(before: impl Iterator<Item = T>, after: impl Iterator<It
     all
 }
 
-impl Compared<'_> {
-    pub fn page(&self) -> Page {
-        let mut page = Page::new("Before and after", self.headline());
+impl TraceDiff<'_> {
+    pub fn page(&self) -> Document {
+        let mut page = Document::new("Before and after", self.headline());
         page.add(vec![
             fact("before", describe(&self.before)),
             fact("after", describe(&self.after)),
@@ -133,7 +134,7 @@ impl Compared<'_> {
     }
 
     /// Returns the page for a browser, with both sides' findings and the command that made it.
-    pub fn whole(&self, command: &[String]) -> Page {
+    pub fn whole(&self, command: &[String]) -> Document {
         let mut page = self.page();
         page.add(self.before.found("Findings before"));
         page.add(self.after.found("Findings after"));
@@ -152,7 +153,7 @@ impl Compared<'_> {
         }
         for (name, of) in [("user", (|c| c.user) as OfCpu), ("system", |c| c.system)] {
             let [a, b] = self.two(|trace| {
-                let cpu = intervals::host_cpu(trace);
+                let cpu = interval_totals::host_cpu(trace);
                 whole_part(cpu.share(of(&cpu)))
             });
             words.push(format!("{name} {a} → {b} %"));
@@ -217,12 +218,12 @@ impl Compared<'_> {
         why
     }
 
-    pub(super) fn measured(&self, what: Collection) -> [bool; 2] {
+    pub(super) fn measured(&self, what: DataSource) -> [bool; 2] {
         self.two(|trace| is_measured(trace, what))
     }
 
     /// Returns a sentence on the sides that did not measure `what`, with reasons; `None` if both did.
-    pub(super) fn not_measured(&self, what: Collection) -> Option<String> {
+    pub(super) fn not_measured(&self, what: DataSource) -> Option<String> {
         let sides = [("before", self.before.trace), ("after", self.after.trace)];
         let missing: Vec<String> = sides
             .into_iter()
@@ -236,9 +237,9 @@ impl Compared<'_> {
     fn table(
         &self,
         title: &str,
-        drawn: Vec<Block>,
+        drawn: Vec<ContentBlock>,
         rows: impl Into<Table>,
-        parts: &[Collection],
+        parts: &[DataSource],
         none: &str,
     ) -> Section {
         let rows: Table = rows.into();
@@ -262,18 +263,18 @@ impl Compared<'_> {
     fn cpu(&self) -> Section {
         let share = |of: OfCpu| {
             self.two(|trace| {
-                let cpu = intervals::host_cpu(trace);
+                let cpu = interval_totals::host_cpu(trace);
                 cpu.share(of(&cpu))
             })
         };
         let own = |of: OfCpu| {
             self.two(|trace| {
                 let has_own = trace.target.is_some() && trace.seconds > 0.0;
-                let cpu = intervals::target_cpu(trace).filter(|_| has_own)?;
+                let cpu = interval_totals::target_cpu(trace).filter(|_| has_own)?;
                 Some(of(&cpu) / trace.seconds)
             })
         };
-        let ratios = self.two(|trace| intervals::host_cpu(trace).system_over_user());
+        let ratios = self.two(|trace| interval_totals::host_cpu(trace).system_over_user());
         let of_host = [
             Some(DiffRow::new("user", share(|c| c.user), part)),
             DiffRow::some("system", share(|c| c.system), part),
@@ -290,12 +291,12 @@ impl Compared<'_> {
         let of_target = of_target.map(|(name, cpus)| DiffRow::new(name, cpus, Cell::number));
         let rows = of_host.into_iter().flatten().chain(of_target).collect();
         let rows = pairs("CPU TIME", rows);
-        let what = [Collection::CpuTime];
+        let what = [DataSource::CpuTime];
         self.table("User and system time", self.over_time(), rows, &what, "")
     }
 
     /// Returns user and system time, on one scale for both traces.
-    fn over_time(&self) -> Vec<Block> {
+    fn over_time(&self) -> Vec<ContentBlock> {
         let named = |of: &dyn Fn(&Trace) -> String| {
             let [before, after] = self.two(|trace| format!("{}, of all CPUs", of(trace)));
             [
@@ -306,17 +307,21 @@ impl Compared<'_> {
         let host = named(&|_| "the host".to_owned());
         let host = charts::cpu_times(host, charts::host_times);
         let own = charts::cpu_times(named(&who), charts::target_times);
-        let own: Vec<Block> = own.map(Block::from).into();
+        let own: Vec<ContentBlock> = own.map(ContentBlock::from).into();
         let both = own.iter().all(|chart| !chart.is_empty());
         let own = own.into_iter().filter(|_| both);
-        host.into_iter().map(Block::from).chain(own).collect()
+        host.into_iter()
+            .map(ContentBlock::from)
+            .chain(own)
+            .collect()
     }
 
     /// Returns host events a second. A row of zeros is omitted, except for faults and switches, where zero is an
     /// answer.
     fn rates(&self) -> Section {
-        let (stat, vmstat) = (Collection::CpuTime, Collection::Vmstat);
-        let count = |of: OfInterval, what| self.a_second(what, |trace| intervals::sum(trace, of));
+        let (stat, vmstat) = (DataSource::CpuTime, DataSource::Vmstat);
+        let count =
+            |of: OfInterval, what| self.a_second(what, |trace| interval_totals::sum(trace, of));
         let moved = |name, of| DiffRow::some(name, count(of, vmstat), a_flow);
         let (number, faults) = (Cell::number, count(|i| i.faults, vmstat));
         let (major, forks) = (count(|i| i.faults_major, vmstat), count(|i| i.forks, stat));
@@ -343,8 +348,8 @@ impl Compared<'_> {
         sizes.sort_unstable();
         sizes.dedup();
         sizes.into_iter().filter_map(|size| {
-            let is_it = |s: &&SizeCount| s.page_bytes == size;
-            let pair = self.a_second(Collection::Vmstat, |trace| {
+            let is_it = |s: &&PageSizeCount| s.page_bytes == size;
+            let pair = self.a_second(DataSource::Vmstat, |trace| {
                 faults_by_size(trace)
                     .iter()
                     .find(is_it)
@@ -355,7 +360,7 @@ impl Compared<'_> {
     }
 
     /// Returns both counts divided by the length of their intervals; `None` for a trace without such counts.
-    fn a_second(&self, what: Collection, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
+    fn a_second(&self, what: DataSource, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
         self.two(|trace| {
             let seconds: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
             let is_known = is_measured(trace, what) && seconds > 0.0;
@@ -390,7 +395,7 @@ impl Compared<'_> {
         let rows = pairs("THROUGHPUT", rows);
         let none = "the target moved no data in either";
         let title = "Throughput of the target";
-        self.table(title, Vec::new(), rows, &[Collection::Io], none)
+        self.table(title, Vec::new(), rows, &[DataSource::Io], none)
     }
 
     fn intervals(&self) -> Section {
@@ -426,7 +431,7 @@ impl Compared<'_> {
     }
 
     /// Returns the target's functions by the larger of their two shares.
-    pub(super) fn hot(&self) -> Vec<Hot> {
+    pub(super) fn hot(&self) -> Vec<FunctionShares> {
         let rows = joined(self.two(|trace| {
             let all = profile::modes(trace, Scope::Target).total();
             let rows = profile::by_symbol(trace, Scope::Target).into_iter();
@@ -436,21 +441,21 @@ impl Compared<'_> {
             };
             rows.filter(|row| row.samples > 0).map(share).collect()
         }));
-        let hot = |((name, module, kernel), shares): (_, [Option<f64>; 2])| Hot {
+        let hot = |((name, module, kernel), shares): (_, [Option<f64>; 2])| FunctionShares {
             name,
             module,
             kernel,
             shares: shares.map(Option::unwrap_or_default),
         };
-        let mut rows: Vec<Hot> = rows.into_iter().map(hot).collect();
-        let highest = |hot: &Hot| hot.shares[0].max(hot.shares[1]);
+        let mut rows: Vec<FunctionShares> = rows.into_iter().map(hot).collect();
+        let highest = |hot: &FunctionShares| hot.shares[0].max(hot.shares[1]);
         rows.sort_by(|a, b| highest(b).total_cmp(&highest(a)));
         rows
     }
 
     fn functions(&self) -> Section {
-        let sampled = self.measured(Collection::CpuSamples);
-        let share = |hot: &Hot, at: usize| Some(hot.shares[at]).filter(|_| sampled[at]);
+        let sampled = self.measured(DataSource::CpuSamples);
+        let share = |hot: &FunctionShares, at: usize| Some(hot.shares[at]).filter(|_| sampled[at]);
         let all = self.hot();
         let bars = all.iter().map(|hot| {
             let values = [0, 1].map(|at| share(hot, at));
@@ -471,11 +476,11 @@ impl Compared<'_> {
             })
             .left("MODE", |hot| side(hot.kernel))
             .left("FUNCTION", |hot| hot.name.clone())
-            .narrow(Narrow::Truncate)
+            .narrow(ColumnShrink::Truncate)
             .left("MODULE", |hot| module(&hot.module).to_owned());
         let title = "Hot functions of the target, by share of its samples";
         let none = "no samples of the target in either";
-        self.table(title, drawn, rows, &[Collection::CpuSamples], none)
+        self.table(title, drawn, rows, &[DataSource::CpuSamples], none)
     }
 
     /// Returns waits by the function that takes the lock, because addresses differ from run to run.
@@ -496,7 +501,7 @@ impl Compared<'_> {
     }
 
     fn locks(&self) -> Section {
-        let measured = self.measured(Collection::Locks);
+        let measured = self.measured(DataSource::Locks);
         let seconds = self.two(|trace| trace.seconds);
         let all = self.waits();
         // Seconds waited a second.
@@ -536,26 +541,26 @@ impl Compared<'_> {
             .left("TAKEN BY", |(function, _)| function.clone());
         let none = "no thread waited for a lock in either";
         let title = "Lock contention by function";
-        self.table(title, vec![drawn.into()], rows, &[Collection::Locks], none)
+        self.table(title, vec![drawn.into()], rows, &[DataSource::Locks], none)
     }
 
     fn pins(&self) -> Section {
         let calls = joined(self.two(|trace| {
-            let rows = work::pins(trace).into_iter();
-            let rate = |row: work::PinRow| (row.call, float(row.calls) / trace.seconds);
+            let rows = io_and_pins::pins(trace).into_iter();
+            let rate = |row: io_and_pins::PinRow| (row.call, float(row.calls) / trace.seconds);
             rows.filter(|_| trace.seconds > 0.0).map(rate).collect()
         }));
         let row = |(name, seen): (String, [Option<f64>; 2])| {
             // An observed call that did not occur counts 0; an unobserved call is unknown.
-            let mut parts = Collection::PINS.into_iter();
+            let mut parts = DataSource::PINS.into_iter();
             let of_call = parts.find(|what| what.is_of(&name));
-            let looked = self.measured(of_call.unwrap_or(Collection::PINS[0]));
+            let looked = self.measured(of_call.unwrap_or(DataSource::PINS[0]));
             let rates = [0, 1].map(|at: usize| seen[at].or(looked[at].then_some(0.0)));
             DiffRow::new(name, rates, Cell::number)
         };
         let rows = pairs("CALLS A SECOND", calls.into_iter().map(row).collect());
         let title = "Calls that pin or lock memory";
-        self.table(title, Vec::new(), rows, &Collection::PINS, "none in either")
+        self.table(title, Vec::new(), rows, &DataSource::PINS, "none in either")
     }
 
     fn sizes(&self) -> Section {
@@ -574,7 +579,7 @@ impl Compared<'_> {
         let [before, after] = self.two(last_sizes);
         let drawn = page_sizes(&[("before", before), ("after", after)]);
         let title = "Memory by page size, at the end of each";
-        let what = [Collection::Memory];
+        let what = [DataSource::Memory];
         self.table(title, vec![drawn.into()], rows, &what, "not read in either")
     }
 
@@ -611,7 +616,7 @@ fn side_by_side(
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Hot {
+pub(super) struct FunctionShares {
     pub(super) name: String,
     pub(super) module: String,
     pub(super) kernel: bool,
@@ -632,20 +637,20 @@ fn describe(side: &TraceView<'_>) -> String {
 }
 
 fn moved(trace: &Trace) -> Option<IoTotals> {
-    work::work(trace).filter(IoTotals::moves_data)
+    io_and_pins::work(trace).filter(IoTotals::moves_data)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::testing;
     use super::*;
-    use crate::page::{TextOptions, needs_nothing};
-    use hugeleaf_verdict::trace::findings as judge;
+    use crate::document::{TextOptions, needs_nothing};
+    use hugeleaf_verdict::trace_findings::findings as judge;
     use testing::compared;
 
     fn side<'a>(
         trace: &'a Trace,
-        findings: &'a [hugeleaf_verdict::trace::TraceFinding],
+        findings: &'a [hugeleaf_verdict::trace_findings::TraceFinding],
     ) -> TraceView<'a> {
         TraceView {
             trace,
@@ -658,7 +663,7 @@ mod tests {
     fn the_case_study_side_by_side() {
         let (a, b) = (testing::pinning(), testing::cured());
         let (fa, fb) = (judge(&a), judge(&b));
-        let compared = Compared {
+        let compared = TraceDiff {
             before: side(&a, &fa),
             after: side(&b, &fb),
         };
@@ -684,7 +689,7 @@ mod tests {
         b.seconds = 5.0;
         b.target = None;
         b.sources[0].lost = 3;
-        let compared = Compared {
+        let compared = TraceDiff {
             before: side(&a, &[]),
             after: side(&b, &[]),
         };
@@ -697,7 +702,7 @@ mod tests {
     #[test]
     fn nothing_compares_with_nothing() {
         let empty = Trace::default();
-        let compared = Compared {
+        let compared = TraceDiff {
             before: side(&empty, &[]),
             after: side(&empty, &[]),
         };
@@ -710,7 +715,7 @@ mod tests {
     }
 
     fn rates(a: &Trace, b: &Trace) -> String {
-        let mut page = Page::default();
+        let mut page = Document::default();
         page.add(compared(a, b).rates());
         page.text(TextOptions::plain(100))
     }
@@ -729,11 +734,11 @@ mod tests {
             seconds: 2.0,
             faults,
             faults_by_size: vec![
-                SizeCount {
+                PageSizeCount {
                     page_bytes: Bytes::from_kib(4).get(),
                     count: small,
                 },
-                SizeCount {
+                PageSizeCount {
                     page_bytes: Bytes::from_mib(2).get(),
                     count: large,
                 },

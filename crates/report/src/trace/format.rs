@@ -2,12 +2,12 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::TraceEnd;
-use hugeleaf_trace::tables::collections::{Collection, not_measured};
+use hugeleaf_trace::tables::data_sources::{DataSource, not_measured};
 use hugeleaf_trace::tables::{share, target_name};
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
-use crate::page::{Block, Cell, Section, Table, Value, counted};
+use crate::document::{Cell, ContentBlock, Section, Table, Value, counted};
 
 /// Formats a share from 0 to 1 with one decimal, `59.9 %`; `-` without a total.
 pub(super) fn part(share: Option<f64>) -> Cell {
@@ -66,13 +66,13 @@ pub(super) const fn side(kernel: bool) -> &'static str {
     if kernel { "kernel" } else { "user" }
 }
 
-pub(super) fn is_measured(trace: &Trace, what: Collection) -> bool {
+pub(super) fn is_measured(trace: &Trace, what: DataSource) -> bool {
     not_measured(trace, what).is_none()
 }
 
 /// Returns the text of an empty table: the reason why nothing was measured, or `none` if the measurement was
 /// empty.
-pub(super) fn missing_or(trace: &Trace, what: Collection, none: &str) -> String {
+pub(super) fn missing_or(trace: &Trace, what: DataSource, none: &str) -> String {
     match not_measured(trace, what) {
         Some(why) => format!("not measured: {why}"),
         None => none.to_owned(),
@@ -83,10 +83,10 @@ pub(super) fn missing_or(trace: &Trace, what: Collection, none: &str) -> String 
 /// reasons. Else a note below the table names the missing sources.
 pub(super) fn missing_sources(
     trace: &Trace,
-    parts: &[Collection],
+    parts: &[DataSource],
     none: &str,
 ) -> (String, Vec<String>) {
-    let why = |what: &Collection| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?));
+    let why = |what: &DataSource| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?));
     let missing: Vec<String> = parts.iter().filter_map(why).collect();
     let said = missing.join("; ");
     match missing.len() {
@@ -111,13 +111,13 @@ pub(super) fn table(
 /// Returns the same section with charts above the table.
 pub(super) fn drawn_table(
     title: impl Into<String>,
-    drawn: Vec<Block>,
+    drawn: Vec<ContentBlock>,
     rows: impl Into<Table>,
     none: impl Into<String>,
 ) -> Section {
     let rows: Table = rows.into();
     let is_long = rows.rows.len() > OPEN;
-    let is_drawn = !drawn.iter().all(Block::is_empty);
+    let is_drawn = !drawn.iter().all(ContentBlock::is_empty);
     let mut blocks = drawn;
     blocks.push(match (rows.rows.is_empty(), is_long && is_drawn) {
         (true, _) => none.into().into(),

@@ -3,12 +3,12 @@
 use hugeleaf_host::fact::UNREADABLE;
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, Lock, LockAction, LockEvent, MemoryEvent, MemoryState};
-use hugeleaf_trace::tables::collections::{Collection, all_not_measured, not_measured};
-use hugeleaf_trace::tables::intervals::{self, CpuTime};
-use hugeleaf_trace::tables::locks::Waits;
+use hugeleaf_trace::tables::data_sources::{DataSource, all_not_measured, not_measured};
+use hugeleaf_trace::tables::interval_totals::{self, CpuTime};
+use hugeleaf_trace::tables::locks::LockWaitsJson;
 use hugeleaf_trace::tables::memory::{newest, segments, sizes};
 use hugeleaf_trace::tables::profile;
-use hugeleaf_trace::tables::{Scope, locks, share, work};
+use hugeleaf_trace::tables::{Scope, io_and_pins, locks, share};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -26,22 +26,22 @@ pub fn json(shown: &TraceView<'_>, only: Option<&[&Lock]>) -> String {
         return answer(&json!({ "trace": about(shown), "locks": list }));
     }
     let measured = |what, of| measured(trace, what, of);
-    let no_pins = Collection::PINS.map(|what| not_measured(trace, what));
+    let no_pins = DataSource::PINS.map(|what| not_measured(trace, what));
     let pins = match no_pins.into_iter().collect::<Option<Vec<String>>>() {
         Some(why) => missing(&why.join("; ")),
-        None => json!(work::pins(trace)),
+        None => json!(io_and_pins::pins(trace)),
     };
     answer(&json!({
         "trace": about(shown),
         "intervals": intervals(trace),
-        "cpu": measured(Collection::CpuTime, cpu),
-        "profile": measured(Collection::CpuSamples, profile),
-        "locks": measured(Collection::Locks, lock_table),
-        "faults": measured(Collection::Vmstat, |t| json!({"by_page_size": intervals::faults_by_size(t)})),
-        "pages": measured(Collection::Memory, pages),
-        "segments": measured(Collection::Memory, |t| json!(newest(t).map_or(Vec::new(), segments))),
-        "io": measured(Collection::Io, io),
-        "memory": measured(Collection::Vmstat, memory),
+        "cpu": measured(DataSource::CpuTime, cpu),
+        "profile": measured(DataSource::CpuSamples, profile),
+        "locks": measured(DataSource::Locks, lock_table),
+        "faults": measured(DataSource::Vmstat, |t| json!({"by_page_size": interval_totals::faults_by_size(t)})),
+        "pages": measured(DataSource::Memory, pages),
+        "segments": measured(DataSource::Memory, |t| json!(newest(t).map_or(Vec::new(), segments))),
+        "io": measured(DataSource::Io, io),
+        "memory": measured(DataSource::Vmstat, memory),
         "pins": pins,
         "counters": trace.counters.iter().map(with_state).collect::<Value>(),
         "sources": trace.sources.iter().map(with_state).collect::<Value>(),
@@ -56,7 +56,7 @@ pub(super) fn missing(why: &str) -> Value {
 }
 
 /// Returns a measured part, or the reason why it was not measured.
-pub(super) fn measured(trace: &Trace, what: Collection, of: fn(&Trace) -> Value) -> Value {
+pub(super) fn measured(trace: &Trace, what: DataSource, of: fn(&Trace) -> Value) -> Value {
     not_measured(trace, what).map_or_else(|| of(trace), |why| missing(&why))
 }
 
@@ -122,9 +122,9 @@ pub(super) fn cpu(trace: &Trace) -> Value {
             "system_share": cpu.share(cpu.system).and_then(of_host),
         })
     };
-    let target = intervals::target_cpu(trace).filter(|_| trace.target.is_some());
+    let target = interval_totals::target_cpu(trace).filter(|_| trace.target.is_some());
     json!({
-        "host": time(&intervals::host_cpu(trace), true),
+        "host": time(&interval_totals::host_cpu(trace), true),
         "target": target.map(|cpu| time(&cpu, false)),
     })
 }
@@ -153,7 +153,7 @@ const VMSTAT: [&str; 6] = [
 /// Returns the intervals without unmeasured fields; 0 would be false.
 pub(super) fn intervals(trace: &Trace) -> Value {
     let lacks = |what| not_measured(trace, what).is_some();
-    let all = [Collection::CpuTime, Collection::Vmstat, Collection::Io];
+    let all = [DataSource::CpuTime, DataSource::Vmstat, DataSource::Io];
     let [stat, vmstat, io] = all.map(lacks);
     let interval = |interval: &Interval| {
         let mut of = fields(interval);
@@ -210,9 +210,9 @@ fn lock_table(trace: &Trace) -> Value {
     let list = table.rows.iter().map(|row| lock(trace, row.lock, false));
     let more = json!({
         "locks": list.collect::<Value>(),
-        "others": merge_fields(Waits::from(&table.others), others),
+        "others": merge_fields(LockWaitsJson::from(&table.others), others),
     });
-    merge_fields(Waits::from(&table.all), more)
+    merge_fields(LockWaitsJson::from(&table.all), more)
 }
 
 fn lock(trace: &Trace, lock: &Lock, with_events: bool) -> Value {
@@ -230,7 +230,7 @@ fn lock(trace: &Trace, lock: &Lock, with_events: bool) -> Value {
         "events": with_events.then(|| lock.events.iter().map(|e| event(trace, e)).collect::<Value>()),
         "events_left_out": with_events.then_some(lock.events_left_out),
     });
-    merge_fields(Waits::from(&lock.totals), more)
+    merge_fields(LockWaitsJson::from(&lock.totals), more)
 }
 
 fn event(trace: &Trace, event: &LockEvent) -> Value {
@@ -276,14 +276,14 @@ fn memory(trace: &Trace) -> Value {
 }
 
 pub(super) fn io(trace: &Trace) -> Value {
-    let thread = |row: work::IoRow| {
+    let thread = |row: io_and_pins::IoRow| {
         // Bytes moved, which are not always visible in the calls.
-        let (read, written) = work::moved(&row.io);
+        let (read, written) = io_and_pins::moved(&row.io);
         merge_fields(row, json!({ "read_bytes": read, "write_bytes": written }))
     };
-    let threads = work::io_by_thread(trace).into_iter().map(thread);
+    let threads = io_and_pins::io_by_thread(trace).into_iter().map(thread);
     merge_fields(
-        work::work(trace),
+        io_and_pins::work(trace),
         json!({ "threads": threads.collect::<Value>() }),
     )
 }
@@ -300,7 +300,7 @@ fn with_state(model: &impl Serialize) -> Value {
 }
 
 pub(super) fn findings(shown: &TraceView<'_>) -> Value {
-    let row = |finding: &hugeleaf_verdict::trace::TraceFinding| {
+    let row = |finding: &hugeleaf_verdict::trace_findings::TraceFinding| {
         let effects: Vec<&str> = finding.effects.iter().map(|e| e.name()).collect();
         json!({"id": finding.id, "severity": finding.severity.name(), "effects": effects,
             "text": finding.text, "evidence": finding.evidence, "command": shown.command(finding)})
@@ -312,7 +312,7 @@ pub(super) fn findings(shown: &TraceView<'_>) -> Value {
 mod tests {
     use super::super::tests::testing;
     use super::*;
-    use hugeleaf_verdict::trace::findings as judge;
+    use hugeleaf_verdict::trace_findings::findings as judge;
 
     #[test]
     fn everything_is_there_and_what_is_absent_is_missing() {

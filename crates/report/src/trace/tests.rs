@@ -2,8 +2,8 @@ pub(crate) mod testing;
 mod unmeasured;
 
 use super::*;
-use crate::page::{TextOptions, needs_nothing};
-use hugeleaf_verdict::trace::findings as judge;
+use crate::document::{TextOptions, needs_nothing};
+use hugeleaf_verdict::trace_findings::findings as judge;
 
 #[test]
 fn one_screen_has_what_matters_and_findings_last() {
@@ -43,10 +43,10 @@ fn every_section_is_shown_also_of_an_empty_trace() {
         for part in &PARTS {
             let text = shown.sections([part]).text(TextOptions::plain(100));
             assert!(text.lines().count() >= 3, "{}: {text}", part.name);
-            assert_eq!(TracePart::parse(part.name).unwrap().name, part.name);
+            assert_eq!(TraceSection::parse(part.name).unwrap().name, part.name);
         }
     }
-    assert!(TracePart::parse("nothing").is_none());
+    assert!(TraceSection::parse("nothing").is_none());
 }
 
 #[test]

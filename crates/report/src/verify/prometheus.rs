@@ -4,15 +4,15 @@ use hugeleaf_plan::PageCount;
 use hugeleaf_plan::verify::{ServiceRow, VerifyReport};
 use hugeleaf_units::Bytes;
 
-use crate::metrics::{Family, text};
+use crate::exposition::{MetricFamily, text};
 
 /// Returns the report as metrics; `now` is in seconds since 1970, so that an alarm can detect a stopped collector.
 pub fn verify_prometheus(report: &VerifyReport, now: u64) -> String {
-    let good = Family::gauge(
+    let good = MetricFamily::gauge(
         "hugeleaf_verify_good",
         "1 if every service has the pages it requested and nothing has drifted.",
     );
-    let at = Family::gauge(
+    let at = MetricFamily::gauge(
         "hugeleaf_verify_time_seconds",
         "Time of the check, in seconds since 1970.",
     );
@@ -35,8 +35,8 @@ fn by_name<T>(all: &[T], name: impl Fn(&T) -> &str) -> Vec<(&str, Vec<&T>)> {
     groups
 }
 
-fn findings(report: &VerifyReport) -> Family {
-    let mut family = Family::gauge("hugeleaf_findings", "Number of findings, by kind.");
+fn findings(report: &VerifyReport) -> MetricFamily {
+    let mut family = MetricFamily::gauge("hugeleaf_findings", "Number of findings, by kind.");
     for (id, found) in by_name(&report.findings, |finding| finding.id) {
         let severity = found[0].severity.name();
         family.add([("id", id), ("severity", severity)], found.len() as u64);
@@ -45,10 +45,10 @@ fn findings(report: &VerifyReport) -> Family {
 }
 
 /// Sums services of one name, because two samples with the same name and labels are invalid.
-fn services(report: &VerifyReport) -> [Family; 5] {
+fn services(report: &VerifyReport) -> [MetricFamily; 5] {
     let services = by_name(&report.services, |row| &row.name);
     let of = |name, help, value: &dyn Fn(&[&ServiceRow]) -> Option<u64>| {
-        let mut family = Family::gauge(name, help);
+        let mut family = MetricFamily::gauge(name, help);
         for (service, rows) in &services {
             if let Some(value) = value(rows) {
                 family.add([("service", service)], value);
@@ -89,8 +89,8 @@ fn services(report: &VerifyReport) -> [Family; 5] {
     ]
 }
 
-fn pools(report: &VerifyReport) -> Family {
-    let mut family = Family::gauge("hugeleaf_pool_pages", "Pages of a pool, by state.");
+fn pools(report: &VerifyReport) -> MetricFamily {
+    let mut family = MetricFamily::gauge("hugeleaf_pool_pages", "Pages of a pool, by state.");
     for pool in &report.pools {
         let size = pool.page.bytes().get().to_string();
         for (state, pages) in [

@@ -1,7 +1,7 @@
 pub(super) mod testing;
 
 use super::*;
-use crate::page::TextOptions;
+use crate::document::TextOptions;
 use serde_json::Value;
 use testing::report;
 

@@ -19,14 +19,14 @@ pub const BUFFER_POOL_KB: u64 = 256 * 1024;
 /// Time limit of a statement.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-pub struct MariaDb {
+pub struct FilledMariadb {
     pub server: Server,
     socket: PathBuf,
 }
 
-impl MariaDb {
+impl FilledMariadb {
     #[track_caller]
-    pub fn start() -> MariaDb {
+    pub fn start() -> FilledMariadb {
         let settings = ServerSettings {
             cache: Bytes::from_kib(BUFFER_POOL_KB),
             more: vec!["innodb-log-file-size=256M".to_owned()],
@@ -34,7 +34,7 @@ impl MariaDb {
         };
         let started = MariadbServer::start(&settings).unwrap();
         let socket = started.socket();
-        let mariadb = MariaDb {
+        let mariadb = FilledMariadb {
             server: started.server,
             socket,
         };

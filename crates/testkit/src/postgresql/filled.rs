@@ -21,17 +21,17 @@ const CLIENTS: usize = 3;
 /// Time limit of a statement.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-pub struct PostgreSql {
+pub struct FilledPostgres {
     pub server: Server,
     /// The client that filled the table. Its backend has touched all buffers, as long-lived
     /// backends eventually do.
     filler: Mutex<PostgresConnection>,
 }
 
-impl PostgreSql {
+impl FilledPostgres {
     /// Starts the server with base pages (`huge_pages=off`) and fills the table.
     #[track_caller]
-    pub fn start() -> PostgreSql {
+    pub fn start() -> FilledPostgres {
         let settings = ServerSettings {
             cache: Bytes::from_kib(SHARED_BUFFERS_KB),
             ..ServerSettings::default()
@@ -39,7 +39,7 @@ impl PostgreSql {
         let PostgresServer { server, .. } = PostgresServer::start(&settings).unwrap();
         let mut filler = connect(server.folder()).unwrap();
         fill(&mut filler);
-        PostgreSql {
+        FilledPostgres {
             server,
             filler: Mutex::new(filler),
         }
@@ -71,7 +71,7 @@ impl PostgreSql {
         let (pid, rows) = answer.split_once(' ').unwrap();
         assert_eq!(rows.parse(), Ok(ROWS));
         let pid = pid.parse().unwrap();
-        crate::facts::largest_shared(pid).kb("ShmemPmdMapped")
+        crate::process_facts::largest_shared(pid).kb("ShmemPmdMapped")
     }
 
     /// Starts clients that read a random row, check it and change it, in one transaction.

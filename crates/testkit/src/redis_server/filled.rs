@@ -17,25 +17,25 @@ const VALUE_BYTES: usize = 400;
 /// Time limit of a command.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-pub struct Redis {
+pub struct FilledRedis {
     pub server: Server,
     socket: PathBuf,
 }
 
-impl Redis {
+impl FilledRedis {
     #[track_caller]
-    pub fn start() -> Redis {
-        let redis = Redis::start_empty();
+    pub fn start() -> FilledRedis {
+        let redis = FilledRedis::start_empty();
         redis.fill();
         redis
     }
 
     /// Starts a server without data.
     #[track_caller]
-    pub fn start_empty() -> Redis {
+    pub fn start_empty() -> FilledRedis {
         let started = RedisServer::start(&ServerSettings::default()).unwrap();
         let socket = started.socket();
-        Redis {
+        FilledRedis {
             server: started.server,
             socket,
         }

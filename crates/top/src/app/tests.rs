@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{GuardLine, ProgramMemory};
+use crate::model::{GuardSummary, ProcessTreeMemory};
 use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};
 use hugeleaf_sys::own_pid;
 use hugeleaf_units::Bytes;
@@ -49,7 +49,7 @@ fn refusal() -> Failure {
 }
 
 /// Presses `p` on the selected program, and answers with a dry run.
-fn asked(app: &mut App) -> (u64, Box<TreeLine>, ChangeRequest) {
+fn asked(app: &mut App) -> (u64, Box<TreeSample>, ChangeRequest) {
     let effects = typed(app, "p");
     let [AppAction::Change(ticket, program, asked)] = &effects[..] else {
         panic!("{effects:?}");
@@ -97,7 +97,7 @@ fn the_mark_stays_with_its_program() {
     // It is by far the smallest now, and below another one.
     let mut next = sample();
     for program in next.programs.iter_mut().filter(|p| p.pid == marked) {
-        program.held = Some(ProgramMemory::default());
+        program.held = Some(ProcessTreeMemory::default());
     }
     app.on(AppEvent::Scanned(Box::new(next.clone())));
     assert_eq!(selected(&app), marked);
@@ -209,7 +209,7 @@ fn why_waits_shows_and_goes_back() {
     // An answer to another ticket is ignored.
     app.on(AppEvent::Answer(
         ticket + 7,
-        TaskResult::Why(Ok(Page::new("", "other"))),
+        TaskResult::Why(Ok(Document::new("", "other"))),
     ));
     assert!(matches!(&app.mode, AppMode::Pane(p) if matches!(p.body, PaneContent::Waiting(_))));
     let long: String = (0..200)
@@ -218,7 +218,7 @@ fn why_waits_shows_and_goes_back() {
         .repeat(9);
     app.on(AppEvent::Answer(
         *ticket,
-        TaskResult::Why(Ok(Page::new("", long))),
+        TaskResult::Why(Ok(Document::new("", long))),
     ));
     let scroll = |app: &App| match &app.mode {
         AppMode::Pane(pane) => pane.scroll,
@@ -453,7 +453,7 @@ fn what_others_move_is_shown_too() {
     let layout = app.layout();
     assert_eq!((layout.host, layout.moves, layout.list), (8, 2, 12));
     let mut sample = busy();
-    sample.guard = Some(GuardLine::default());
+    sample.guard = Some(GuardSummary::default());
     sample.moves = vec![moving(); 9];
     app.on(AppEvent::Scanned(Box::new(sample)));
     assert_eq!(app.layout().moves, 1);
@@ -506,7 +506,7 @@ fn any_event() -> impl Strategy<Value = AppEvent> {
             let program = Box::new(program(3, "x", 1, 1));
             AppEvent::Answer(ticket, TaskResult::Changed(program, asked, Box::new(result)))
         }),
-        1 => (0u64..9).prop_map(|ticket| AppEvent::Answer(ticket, TaskResult::Why(Ok(Page::new("", "a b c"))))),
+        1 => (0u64..9).prop_map(|ticket| AppEvent::Answer(ticket, TaskResult::Why(Ok(Document::new("", "a b c"))))),
         1 => Just(AppEvent::Tick),
     ]
 }

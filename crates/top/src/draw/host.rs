@@ -1,19 +1,19 @@
 //! Draws the lines of the host.
 
-use hugeleaf_report::page::{Cell, Mark, counted};
-use hugeleaf_report::screen::{clean, width};
+use hugeleaf_report::document::{Cell, Mark, counted};
+use hugeleaf_report::terminal_text::{clean, width};
 use hugeleaf_units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
-use super::paint::{BOLD, Theme, put, put_right};
+use super::styled_text::{BOLD, DrawOptions, put, put_right};
 use crate::app::App;
 use crate::history::spark;
-use crate::model::{GuardLine, HostLine, HostSample};
+use crate::model::{GuardSummary, HostSample, HostStats};
 
 const LABEL: usize = 10;
 
-pub(super) fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
+pub(super) fn draw(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
     title(app, theme, buffer);
     let Some(sample) = &app.sample else { return };
     let host = &sample.host;
@@ -46,7 +46,7 @@ pub(super) fn draw(app: &App, theme: Theme, buffer: &mut Buffer) {
     }
 }
 
-fn title(app: &App, theme: Theme, buffer: &mut Buffer) {
+fn title(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
     let end = put(buffer, 0, 0, "hugeleaf top", BOLD);
     let Some(sample) = &app.sample else { return };
     let programs = counted(sample.programs.len(), "process tree");
@@ -88,7 +88,7 @@ fn right(app: &App, sample: &HostSample) -> String {
     }
 }
 
-fn memory(host: &HostLine) -> String {
+fn memory(host: &HostStats) -> String {
     format!(
         "{}, {} available; {} private, {} shared, {} page tables",
         host.memory_bytes,
@@ -99,7 +99,7 @@ fn memory(host: &HostLine) -> String {
     )
 }
 
-fn large(host: &HostLine) -> String {
+fn large(host: &HostStats) -> String {
     let pooled = host.pooled();
     let large = host.private_huge_bytes + host.shared_huge_bytes + pooled;
     let all = host.private_bytes + host.shared_bytes + pooled;
@@ -110,7 +110,7 @@ fn large(host: &HostLine) -> String {
     )
 }
 
-fn pools(host: &HostLine) -> String {
+fn pools(host: &HostStats) -> String {
     let used: Vec<String> = (host.pools.iter())
         .filter(|pool| pool.total > 0)
         .map(|pool| {
@@ -133,7 +133,7 @@ fn pools(host: &HostLine) -> String {
     }
 }
 
-fn thp(host: &HostLine) -> String {
+fn thp(host: &HostStats) -> String {
     let Some(enabled) = &host.thp else {
         return "not in this kernel".to_owned();
     };
@@ -164,7 +164,7 @@ fn per_second(rate: f64) -> String {
     }
 }
 
-fn pressure(host: &HostLine) -> String {
+fn pressure(host: &HostStats) -> String {
     let parts = [
         (host.stalled_memory, "memory"),
         (host.stalled_processors, "a processor"),
@@ -180,7 +180,7 @@ fn pressure(host: &HostLine) -> String {
 }
 
 /// Warns if memory is short, or if tasks stall for it.
-fn pressed(host: &HostLine) -> Mark {
+fn pressed(host: &HostStats) -> Mark {
     let short = host.available_bytes < Bytes(host.memory_bytes.get() / 20);
     match host.stalled_memory.is_some_and(|part| part > 0.1) || short {
         true => Mark::Warn,
@@ -188,7 +188,7 @@ fn pressed(host: &HostLine) -> Mark {
     }
 }
 
-fn guard(guard: &GuardLine) -> String {
+fn guard(guard: &GuardSummary) -> String {
     let does = match (guard.paused, guard.acts) {
         (true, _) => "paused",
         (false, true) => "acting by its rules",

@@ -1,7 +1,7 @@
 //! Draws the pane that covers the table.
 
-use hugeleaf_report::page::{Cell, Mark, listed};
-use hugeleaf_report::screen::{clean, width};
+use hugeleaf_report::document::{Cell, Mark, listed};
+use hugeleaf_report::terminal_text::{clean, width};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -9,13 +9,13 @@ use ratatui::widgets::{Sparkline, Widget};
 
 use hugeleaf_units::Bytes;
 
-use super::paint::{BAR, BOLD, Theme, fill, keys, put, put_right};
+use super::styled_text::{BAR, BOLD, DrawOptions, fill, keys, put, put_right};
 use crate::app::App;
 use crate::history::{Series, spark};
-use crate::model::TreeLine;
+use crate::model::TreeSample;
 use crate::pane::{Pane, PaneContent};
 
-pub(super) fn draw(app: &App, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
+pub(super) fn draw(app: &App, pane: &Pane, theme: DrawOptions, buffer: &mut Buffer) {
     fill(buffer, 0, BAR);
     let title = match (&pane.about, &pane.body) {
         (Some(program), _) => {
@@ -82,7 +82,7 @@ fn pane_keys(app: &App, pane: &Pane) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-fn head(app: &App, about: &TreeLine, height: usize, theme: Theme, buffer: &mut Buffer) {
+fn head(app: &App, about: &TreeSample, height: usize, theme: DrawOptions, buffer: &mut Buffer) {
     let programs = app.sample.iter().flat_map(|sample| &sample.programs);
     let now = programs.into_iter().find(|p| p.id() == about.id());
     let Some(program) = now else {
@@ -129,7 +129,13 @@ fn head(app: &App, about: &TreeLine, height: usize, theme: Theme, buffer: &mut B
 const LEAST_FOR_USE: usize = 8;
 
 /// Draws usage over time in one row, as a part of its maximum, which ends the row.
-fn usage((name, series): (&str, &Series), most: &str, y: usize, theme: Theme, buffer: &mut Buffer) {
+fn usage(
+    (name, series): (&str, &Series),
+    most: &str,
+    y: usize,
+    theme: DrawOptions,
+    buffer: &mut Buffer,
+) {
     const LABEL: usize = 10;
     let most = format!("  at most {most}");
     let room = theme.width.saturating_sub(LABEL + 1 + width(&most));
@@ -140,7 +146,7 @@ fn usage((name, series): (&str, &Series), most: &str, y: usize, theme: Theme, bu
 }
 
 /// Draws coverage over time from row `y` on, in `rows` rows.
-fn chart(coverage: &Series, y: usize, rows: usize, theme: Theme, buffer: &mut Buffer) {
+fn chart(coverage: &Series, y: usize, rows: usize, theme: DrawOptions, buffer: &mut Buffer) {
     const LABEL: usize = 7;
     if rows < 2 {
         return;

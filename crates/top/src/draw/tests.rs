@@ -8,7 +8,7 @@ use crate::history::History;
 use crate::model::HostSample;
 use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};
 use hugeleaf_mover::Percent;
-use hugeleaf_report::page::{Block, Note, Page, Table};
+use hugeleaf_report::document::{ContentBlock, Document, Note, Table};
 use hugeleaf_report::promote::Direction;
 use hugeleaf_units::Bytes;
 use ratatui::Terminal;
@@ -136,15 +136,15 @@ fn a_host_with_a_guard_moves_and_a_problem() {
 }
 
 /// Returns a page with all kinds of parts.
-fn why_page() -> Page {
-    let mut page = Page::new("why", "mariadbd 1021 (mariadb.service)");
+fn why_page() -> Document {
+    let mut page = Document::new("why", "mariadbd 1021 (mariadb.service)");
     page.add("4G resident: 1G on huge pages, 3G could be promoted now");
-    page.add(vec![hugeleaf_report::page::Bar {
+    page.add(vec![hugeleaf_report::document::Bar {
         value: Bytes::from_mib(3072).into(),
         part: Some(0.75),
         name: "not-promoted".into(),
         text: "Nothing keeps it from huge pages: it was there before they were enabled.".into(),
-        commands: vec![hugeleaf_report::page::CommandHint::new(
+        commands: vec![hugeleaf_report::document::CommandHint::new(
             "next",
             "hugeleaf promote 1021",
         )],
@@ -163,7 +163,7 @@ fn why_page() -> Page {
         .left("ROLE", |row| row[3])
         .left("WHY", |row| row[4]);
     page.section("", vec![table.into()]);
-    page.add(Block::Notes(vec![Note::new(
+    page.add(ContentBlock::Notes(vec![Note::new(
         "note",
         "of a server under load",
     )]));

@@ -7,11 +7,11 @@ use hugeleaf_perf::{PerfEvent, PerfKind, PerfRing, PerfSampling, PerfSetup, Perf
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::permissions::{Guards, is_not_here, refusal};
-use super::record::RecordFields;
+use super::perf_records::SampleLayout;
+use super::permissions::{PerfRestrictions, is_not_here, refusal};
 use super::tracepoint::{Tracefs, Tracepoint};
 use crate::model::{EventSource, SourceState};
-use crate::tables::collections::Collection;
+use crate::tables::data_sources::DataSource;
 
 /// Maximum number of frames of a sample. Deeper frames cost more than they tell.
 const FRAMES: u16 = 64;
@@ -41,7 +41,7 @@ pub enum EventRole {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct MemoryPoint {
+pub struct MemoryTracepoint {
     pub point: &'static str,
     pub name: &'static str,
     pub result: Option<&'static str>,
@@ -50,38 +50,38 @@ pub struct MemoryPoint {
 }
 
 /// Rare events only, because each costs a stack.
-pub const MEMORY: [MemoryPoint; 6] = [
-    MemoryPoint {
+pub const MEMORY: [MemoryTracepoint; 6] = [
+    MemoryTracepoint {
         point: "huge_memory/mm_collapse_huge_page",
         name: "collapse",
         result: Some("status"),
         begins: None,
     },
-    MemoryPoint {
+    MemoryTracepoint {
         point: "huge_memory/mm_khugepaged_collapse_file",
         name: "collapse of a file",
         result: Some("result"),
         begins: None,
     },
-    MemoryPoint {
+    MemoryTracepoint {
         point: "compaction/mm_compaction_begin",
         name: "compaction",
         result: None,
         begins: Some(true),
     },
-    MemoryPoint {
+    MemoryTracepoint {
         point: "compaction/mm_compaction_end",
         name: "compaction",
         result: Some("status"),
         begins: Some(false),
     },
-    MemoryPoint {
+    MemoryTracepoint {
         point: "vmscan/mm_vmscan_direct_reclaim_begin",
         name: "direct reclaim",
         result: None,
         begins: Some(true),
     },
-    MemoryPoint {
+    MemoryTracepoint {
         point: "vmscan/mm_vmscan_direct_reclaim_end",
         name: "direct reclaim",
         result: None,
@@ -101,10 +101,10 @@ pub struct EventOptions {
 }
 
 #[derive(Clone, Copy)]
-struct Ground<'a> {
+struct OpenContext<'a> {
     cpus: &'a [u32],
     tracefs: &'a Tracefs,
-    guards: &'a Guards,
+    guards: &'a PerfRestrictions,
 }
 
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ pub struct OpenEvents {
     pub rings: Vec<(PerfRing, usize)>,
     /// The role of each event ID, and the index of its source.
     pub roles: HashMap<u64, (EventRole, usize)>,
-    pub shapes: HashMap<u64, RecordFields>,
+    pub shapes: HashMap<u64, SampleLayout>,
     pub sources: Vec<EventSource>,
     pub sampled_by: &'static str,
     /// Samples per second and CPU: the requested number or the kernel's limit.
@@ -122,20 +122,20 @@ pub struct OpenEvents {
     faults: Vec<PerfEvent>,
 }
 
-const CPU: usize = Collection::CpuSamples as usize;
-pub(super) const FAULTS: usize = Collection::FaultSamples as usize;
-const LOCKS: usize = Collection::Locks as usize;
-const MEMORY_EVENTS: usize = Collection::MemoryEvents as usize;
-const DIRECT: usize = Collection::DirectIo as usize;
-const REGISTER: usize = Collection::Registrations as usize;
+const CPU: usize = DataSource::CpuSamples as usize;
+pub(super) const FAULTS: usize = DataSource::FaultSamples as usize;
+const LOCKS: usize = DataSource::Locks as usize;
+const MEMORY_EVENTS: usize = DataSource::MemoryEvents as usize;
+const DIRECT: usize = DataSource::DirectIo as usize;
+const REGISTER: usize = DataSource::Registrations as usize;
 
 pub fn sources(state: &SourceState) -> Vec<EventSource> {
-    let of_events = &Collection::ALL[..=REGISTER];
-    let source = |what: &Collection| EventSource::new(what.name(), state.clone());
+    let of_events = &DataSource::ALL[..=REGISTER];
+    let source = |what: &DataSource| EventSource::new(what.name(), state.clone());
     of_events.iter().map(source).collect()
 }
 
-const WITH_STACK: RecordFields = RecordFields {
+const WITH_STACK: SampleLayout = SampleLayout {
     stack: true,
     raw: false,
 };
@@ -149,7 +149,7 @@ impl OpenEvents {
         wanted: &EventOptions,
         cpus: &[u32],
         tracefs: &Tracefs,
-        guards: &Guards,
+        guards: &PerfRestrictions,
     ) -> Result<OpenEvents, (String, String)> {
         let mut opened = OpenEvents {
             sources: sources(&SourceState::Used),
@@ -169,7 +169,7 @@ impl OpenEvents {
             }
             return Ok(opened);
         }
-        let ground = Ground {
+        let ground = OpenContext {
             cpus,
             tracefs,
             guards,
@@ -239,7 +239,7 @@ impl OpenEvents {
         event: &PerfEvent,
         role: EventRole,
         source: usize,
-        shape: RecordFields,
+        shape: SampleLayout,
     ) -> Result<(), SysError> {
         let id = event.id()?;
         self.roles.insert(id, (role, source));
@@ -253,7 +253,7 @@ impl OpenEvents {
         event: PerfEvent,
         role: EventRole,
         source: usize,
-        shape: RecordFields,
+        shape: SampleLayout,
     ) -> Result<PerfEvent, SysError> {
         let records = self.events.iter().find(|e| e.cpu() == event.cpu());
         records.map_or(Ok(()), |records| event.write_into(records))?;
@@ -262,7 +262,7 @@ impl OpenEvents {
     }
 
     /// Opens begins and ends of waits in a separate ring: if it overflows, no samples are lost.
-    fn open_locks(&mut self, wanted: &EventOptions, ground: Ground<'_>) {
+    fn open_locks(&mut self, wanted: &EventOptions, ground: OpenContext<'_>) {
         let begin = ground.tracefs.tracepoint("lock/contention_begin");
         let end = ground.tracefs.tracepoint("lock/contention_end");
         let (Some(begin), Some(end)) = (begin.known(), end.known()) else {
@@ -291,7 +291,7 @@ impl OpenEvents {
         let ring = map(&begins, wanted.buffer, wanted.base)?;
         ends.write_into(&begins)?;
         stacks.write_into(&begins)?;
-        let shape = |stack| RecordFields { stack, raw: true };
+        let shape = |stack| SampleLayout { stack, raw: true };
         self.know(
             &begins,
             EventRole::LockBegin(begin.clone()),
@@ -316,7 +316,7 @@ impl OpenEvents {
         name: &str,
         source: usize,
         stack: PerfStack,
-        ground: Ground<'_>,
+        ground: OpenContext<'_>,
         role: impl Fn(Tracepoint) -> EventRole,
     ) {
         let found = ground.tracefs.tracepoint(name);
@@ -328,7 +328,7 @@ impl OpenEvents {
             }
             return;
         };
-        let shape = RecordFields {
+        let shape = SampleLayout {
             stack: stack != PerfStack::No,
             raw: true,
         };
@@ -347,7 +347,7 @@ impl OpenEvents {
 
     /// Opens or closes page-fault events, and returns true if they are now on. Disabling would not
     /// suffice: while an event exists, every fault of the host searches for it.
-    pub fn switch_faults(&mut self, on: bool, cpus: &[u32], guards: &Guards) -> bool {
+    pub fn switch_faults(&mut self, on: bool, cpus: &[u32], guards: &PerfRestrictions) -> bool {
         self.faults.clear();
         if !on || self.sources[FAULTS].state != SourceState::Used {
             return false;
@@ -412,7 +412,7 @@ fn absent<T>(found: &Fact<T>, what: &str) -> SourceState {
     }
 }
 
-pub fn state_of(error: &SysError, guards: &Guards) -> SourceState {
+pub fn state_of(error: &SysError, guards: &PerfRestrictions) -> SourceState {
     if is_not_here(error.errno) {
         return SourceState::not_here(error.to_string());
     }

@@ -8,12 +8,12 @@ use hugeleaf_sys::{Kernel, ticks_per_second};
 use hugeleaf_units::PageSize;
 
 use crate::model::{
-    EventSource, Interval, MemoryCounter, PageSizeUsage, Pressure, SizeCount, SourceState,
+    EventSource, Interval, MemoryCounter, PageSizeCount, PageSizeUsage, Pressure, SourceState,
 };
-use crate::tables::collections::Collection;
+use crate::tables::data_sources::DataSource;
 
 #[derive(Debug, Clone, Default)]
-pub struct IntervalCounters {
+pub struct ProcCounters {
     /// The line `cpu` of `/proc/stat`, in clock ticks, in the order of the file.
     cpu: Vec<u64>,
     /// `ctxt`, `processes`, `procs_running`, `procs_blocked`.
@@ -25,15 +25,15 @@ pub struct IntervalCounters {
     pressure: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-impl IntervalCounters {
+impl ProcCounters {
     /// Returns the growth of a counter of `/proc/vmstat`.
-    fn grown(&self, last: &IntervalCounters, name: &str) -> u64 {
-        let of = |counts: &IntervalCounters| counts.vmstat.get(name).copied().unwrap_or(0);
+    fn grown(&self, last: &ProcCounters, name: &str) -> u64 {
+        let of = |counts: &ProcCounters| counts.vmstat.get(name).copied().unwrap_or(0);
         of(self).saturating_sub(of(last))
     }
 
     /// Returns the growth of the counters of THP sizes; 0 for a new counter.
-    fn grown_by_size(&self, last: &IntervalCounters) -> impl Iterator<Item = (u64, &str, u64)> {
+    fn grown_by_size(&self, last: &ProcCounters) -> impl Iterator<Item = (u64, &str, u64)> {
         self.by_size.iter().map(|(key, value)| {
             let before = last.by_size.get(key).unwrap_or(value);
             (key.0, key.1.as_str(), value.saturating_sub(*before))
@@ -42,12 +42,12 @@ impl IntervalCounters {
 }
 
 #[derive(Debug)]
-pub struct Intervals {
+pub struct IntervalReader {
     root: Root,
     base: PageSize,
     pmd: Option<PageSize>,
     sizes: Vec<(u64, String)>,
-    last: IntervalCounters,
+    last: ProcCounters,
     /// The kernel's counters over all intervals. Unchanged ones are kept, because zero is an answer.
     pub counters: Vec<MemoryCounter>,
 }
@@ -75,8 +75,8 @@ const SIZE_COUNTERS: [&str; 6] = [
     "split_deferred",
 ];
 
-impl Intervals {
-    pub fn new(root: &Root, host: &Host) -> Intervals {
+impl IntervalReader {
+    pub fn new(root: &Root, host: &Host) -> IntervalReader {
         let folder = "sys/kernel/mm/transparent_hugepage";
         let sizes = root
             .list(folder)
@@ -90,12 +90,12 @@ impl Intervals {
             })
             .filter(|(_, stats)| matches!(root.list(stats), Fact::Known(_)))
             .collect();
-        let mut intervals = Intervals {
+        let mut intervals = IntervalReader {
             root: root.clone(),
             base: host.base_page,
             pmd: host.pmd_page.get(),
             sizes,
-            last: IntervalCounters::default(),
+            last: ProcCounters::default(),
             counters: Vec::new(),
         };
         intervals.last = intervals.read();
@@ -105,7 +105,7 @@ impl Intervals {
     /// Returns the files behind intervals as sources of their own, because unread values are zero in an
     /// interval.
     pub fn sources(&self) -> Vec<EventSource> {
-        let source = |what: Collection, file: &str, was_read: bool| {
+        let source = |what: DataSource, file: &str, was_read: bool| {
             let state = match (was_read, self.root.read(file)) {
                 (true, _) => SourceState::Used,
                 (_, Fact::Known(_)) => SourceState::not_here(format!("{file} does not report it")),
@@ -115,16 +115,16 @@ impl Intervals {
             EventSource::new(what.name(), state)
         };
         vec![
-            source(Collection::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
+            source(DataSource::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
             source(
-                Collection::Vmstat,
+                DataSource::Vmstat,
                 "proc/vmstat",
                 !self.last.vmstat.is_empty(),
             ),
         ]
     }
 
-    fn read(&self) -> IntervalCounters {
+    fn read(&self) -> ProcCounters {
         let text = |path: &str| self.root.read(path).known().cloned().unwrap_or_default();
         let (cpu, others) = parse_stat(&text("proc/stat"));
         let mut pressure = BTreeMap::new();
@@ -141,7 +141,7 @@ impl Intervals {
                 }
             }
         }
-        IntervalCounters {
+        ProcCounters {
             cpu,
             others,
             vmstat: parse_vmstat(&text("proc/vmstat")),
@@ -163,7 +163,7 @@ impl Intervals {
         interval
     }
 
-    fn count(&mut self, now: &IntervalCounters) {
+    fn count(&mut self, now: &ProcCounters) {
         let mut grown: Vec<(Option<u64>, String, u64)> = Vec::new();
         for (name, value) in now
             .vmstat
@@ -204,8 +204,8 @@ pub fn held(held: &hugeleaf_host::PageUsage) -> PageSizeUsage {
 }
 
 fn between(
-    last: &IntervalCounters,
-    now: &IntervalCounters,
+    last: &ProcCounters,
+    now: &ProcCounters,
     seconds: f64,
     base: PageSize,
     pmd: Option<PageSize>,
@@ -214,15 +214,14 @@ fn between(
         let sum: u64 = places
             .iter()
             .map(|at| {
-                let of = |counts: &IntervalCounters| counts.cpu.get(*at).copied().unwrap_or(0);
+                let of = |counts: &ProcCounters| counts.cpu.get(*at).copied().unwrap_or(0);
                 of(now).saturating_sub(of(last))
             })
             .sum();
         sum as f64 / ticks_per_second().max(1) as f64
     };
     let grown = |name: &str| now.grown(last, name);
-    let other =
-        |counts: &IntervalCounters, name: &str| counts.others.get(name).copied().unwrap_or(0);
+    let other = |counts: &ProcCounters, name: &str| counts.others.get(name).copied().unwrap_or(0);
     let faults_by_size = faults_by_size(last, now, base, pmd, grown("pgfault"));
     Interval {
         seconds,
@@ -250,12 +249,12 @@ fn between(
 
 /// Returns faults on huge pages from the counters of each size, and the rest as faults on base pages.
 fn faults_by_size(
-    last: &IntervalCounters,
-    now: &IntervalCounters,
+    last: &ProcCounters,
+    now: &ProcCounters,
     base: PageSize,
     pmd: Option<PageSize>,
     all: u64,
-) -> Vec<SizeCount> {
+) -> Vec<PageSizeCount> {
     let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
     for (size, name, grown) in now.grown_by_size(last) {
         if matches!(name, "anon_fault_alloc" | "shmem_alloc") {
@@ -271,17 +270,17 @@ fn faults_by_size(
     *sizes.entry(base.bytes().get()).or_default() += all.saturating_sub(large);
     sizes
         .into_iter()
-        .map(|(page_bytes, count)| SizeCount { page_bytes, count })
+        .map(|(page_bytes, count)| PageSizeCount { page_bytes, count })
         .collect()
 }
 
-fn pressure(last: &IntervalCounters, now: &IntervalCounters, seconds: f64) -> Option<Pressure> {
+fn pressure(last: &ProcCounters, now: &ProcCounters, seconds: f64) -> Option<Pressure> {
     if now.pressure.is_empty() {
         return None;
     }
     let share = |resource, key| {
         let of =
-            |counts: &IntervalCounters| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
+            |counts: &ProcCounters| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
         let micros = of(now).saturating_sub(of(last)) as f64;
         (micros / (seconds.max(1e-6) * 1e6)).clamp(0.0, 1.0)
     };
@@ -340,15 +339,15 @@ mod tests {
     use hugeleaf_units::Bytes;
     use proptest::prelude::*;
 
-    fn counts(cpu: &[u64], vmstat: &str, sizes: &[(u64, &str, u64)]) -> IntervalCounters {
-        IntervalCounters {
+    fn counts(cpu: &[u64], vmstat: &str, sizes: &[(u64, &str, u64)]) -> ProcCounters {
+        ProcCounters {
             cpu: cpu.to_vec(),
             vmstat: parse_vmstat(vmstat),
             by_size: sizes
                 .iter()
                 .map(|(size, name, value)| ((*size, (*name).to_owned()), *value))
                 .collect(),
-            ..IntervalCounters::default()
+            ..ProcCounters::default()
         }
     }
 
@@ -415,12 +414,12 @@ mod tests {
             std::fs::write(dir.path().join("proc/vmstat"), text).unwrap();
         };
         write("thp_fault_alloc 1\n");
-        let mut intervals = Intervals {
+        let mut intervals = IntervalReader {
             root: Root::at(dir.path()),
             base: PageSize::new(Bytes::from_kib(4)).unwrap(),
             pmd: None,
             sizes: Vec::new(),
-            last: IntervalCounters::default(),
+            last: ProcCounters::default(),
             counters: Vec::new(),
         };
         intervals.last = intervals.read();

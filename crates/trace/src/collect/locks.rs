@@ -12,7 +12,7 @@ const EVENTS_A_LOCK: usize = 400;
 const LOCKS_WITH_EVENTS: usize = 4_000;
 
 #[derive(Debug, Default)]
-pub struct Waits {
+pub struct LockStats {
     pub totals: LockTotals,
     pub failed: u64,
     by_kind: HashMap<LockKind, LockTotals>,
@@ -27,7 +27,7 @@ pub struct Waits {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockRecord {
-    pub who: Who,
+    pub who: EventOrigin,
     pub what: LockAction,
     /// Duration of the wait, at its end.
     pub waited: u64,
@@ -43,7 +43,7 @@ struct SampledStack {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct PendingWait {
     since: u64,
     taken: Option<SampledStack>,
     kind: LockKind,
@@ -51,23 +51,23 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 pub struct Locks {
-    all: HashMap<u64, Waits>,
+    all: HashMap<u64, LockStats>,
     /// By (thread, address); the idle threads share one ID and are distinguished by CPU.
-    waiting: HashMap<(u32, u32, u64), Waiting>,
+    waiting: HashMap<(u32, u32, u64), PendingWait>,
     /// Stacks of waits not yet seen: the two events of a wait come in either order.
     taken: HashMap<(u32, u32, u64), SampledStack>,
     with_events: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Who {
+pub struct EventOrigin {
     pub nanos: u64,
     pub process: u32,
     pub tid: u32,
     pub cpu: u32,
 }
 
-impl Who {
+impl EventOrigin {
     fn key(&self, address: u64) -> (u32, u32, u64) {
         let cpu = if self.tid == 0 { self.cpu } else { 0 };
         (self.tid, cpu, address)
@@ -99,7 +99,7 @@ pub fn kind_of(flags: u32) -> LockKind {
 }
 
 impl Locks {
-    pub fn begin(&mut self, who: Who, address: u64, flags: u32) {
+    pub fn begin(&mut self, who: EventOrigin, address: u64, flags: u32) {
         let kind = kind_of(flags);
         let key = who.key(address);
         // A mutex reports a second begin when it sleeps after spinning: the wait began before.
@@ -108,13 +108,13 @@ impl Locks {
         }
         let taken = self.taken.remove(&key);
         let since = who.nanos;
-        self.waiting.insert(key, Waiting { since, taken, kind });
+        self.waiting.insert(key, PendingWait { since, taken, kind });
         let stack = taken.map(|t| t.stack);
         self.note(who, address, LockAction::Waits, 0, stack);
     }
 
     /// Records the stack of a beginning wait, and the number of waits that it represents.
-    pub fn record_stack(&mut self, who: Who, address: u64, stack: u32, stands_for: u64) {
+    pub fn record_stack(&mut self, who: EventOrigin, address: u64, stack: u32, stands_for: u64) {
         let stands_for = stands_for.max(1);
         let taken = SampledStack { stack, stands_for };
         let Some(waiting) = self.waiting.get_mut(&who.key(address)) else {
@@ -132,7 +132,7 @@ impl Locks {
         }
     }
 
-    pub fn end(&mut self, who: Who, address: u64, result: i32) {
+    pub fn end(&mut self, who: EventOrigin, address: u64, result: i32) {
         // The wait began before the trace, or its begin was lost.
         let Some(begun) = self.waiting.remove(&who.key(address)) else {
             return;
@@ -171,7 +171,14 @@ impl Locks {
         self.taken.clear();
     }
 
-    fn note(&mut self, who: Who, address: u64, what: LockAction, waited: u64, stack: Option<u32>) {
+    fn note(
+        &mut self,
+        who: EventOrigin,
+        address: u64,
+        what: LockAction,
+        waited: u64,
+        stack: Option<u32>,
+    ) {
         let waits = self.all.entry(address).or_default();
         waits.events_seen += 1;
         if waits.events.is_empty() {
@@ -192,8 +199,8 @@ impl Locks {
     }
 
     /// Returns all locks with completed waits, longest first.
-    pub fn finish(self) -> Vec<(u64, Waits)> {
-        let mut all: Vec<(u64, Waits)> = self
+    pub fn finish(self) -> Vec<(u64, LockStats)> {
+        let mut all: Vec<(u64, LockStats)> = self
             .all
             .into_iter()
             .filter(|(_, waits)| waits.totals.contentions > 0)
@@ -203,7 +210,7 @@ impl Locks {
     }
 }
 
-impl Waits {
+impl LockStats {
     /// Returns waits by (stack, kind), exact if every stack was sampled. Otherwise a kind's total is
     /// divided among its sampled stacks in proportion, without a remainder. A kind without samples has
     /// `None` as its stack.
@@ -248,8 +255,8 @@ fn part(number: u64, above: u64, below: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn who(nanos: u64, tid: u32) -> Who {
-        Who {
+    fn who(nanos: u64, tid: u32) -> EventOrigin {
+        EventOrigin {
             nanos,
             process: 0,
             tid,
@@ -258,12 +265,12 @@ mod tests {
     }
 
     /// A wait begins, and its stack is sampled.
-    fn begin(locks: &mut Locks, who: Who, address: u64, flags: u32, stack: u32) {
+    fn begin(locks: &mut Locks, who: EventOrigin, address: u64, flags: u32, stack: u32) {
         locks.begin(who, address, flags);
         locks.record_stack(who, address, stack, 1);
     }
 
-    fn caller(waits: &Waits, stack: Option<u32>, kind: LockKind) -> LockTotals {
+    fn caller(waits: &LockStats, stack: Option<u32>, kind: LockKind) -> LockTotals {
         let rows = waits.by_caller();
         let row = rows.iter().find(|(key, _)| *key == (stack, kind));
         row.unwrap().1

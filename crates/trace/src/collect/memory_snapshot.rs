@@ -2,8 +2,8 @@
 
 use hugeleaf_host::totals::host_memory;
 use hugeleaf_host::{
-    Host, MappingRequest, Pid, Process, ReadDetail, Root, Segment, ThpAdvice, read_all_processes,
-    read_host, read_process,
+    Host, MappingSettings, Pid, Process, ProcessMapping, ReadDetail, Root, ThpAdvice,
+    read_all_processes, read_host, read_process,
 };
 use hugeleaf_sys::Kernel;
 
@@ -11,7 +11,7 @@ use super::interval::held;
 use crate::model::{
     EventSource, MemoryState, PoolState, ProcessMemory, SegmentMemory, SourceState,
 };
-use crate::tables::collections::Collection;
+use crate::tables::data_sources::DataSource;
 
 /// Maximum number of target processes with segments: walking page tables takes time.
 const LOOKED_AT: usize = 64;
@@ -51,7 +51,7 @@ pub fn source(read: Option<&MemoryState>) -> EventSource {
             "run hugeleaf status, which names the file",
         ),
     };
-    EventSource::new(Collection::Memory.name(), state)
+    EventSource::new(DataSource::Memory.name(), state)
 }
 
 fn pools(host: &Host) -> Vec<PoolState> {
@@ -89,7 +89,7 @@ fn of_process(process: &Process, in_target: bool) -> ProcessMemory {
     }
 }
 
-fn of_segment(segment: &Segment) -> SegmentMemory {
+fn of_segment(segment: &ProcessMapping) -> SegmentMemory {
     SegmentMemory {
         start: segment.range.start(),
         end: segment.range.end(),
@@ -102,7 +102,7 @@ fn of_segment(segment: &Segment) -> SegmentMemory {
     }
 }
 
-fn format_request(asked: &MappingRequest) -> String {
+fn format_request(asked: &MappingSettings) -> String {
     match (asked.hugetlb, asked.advised) {
         (Some(size), _) => format!("hugetlb {size}"),
         (None, ThpAdvice::Huge) => "advised huge".to_owned(),

@@ -3,7 +3,7 @@
 use hugeleaf_sys::{Errno, SysError};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Guards {
+pub struct PerfRestrictions {
     /// `kernel.perf_event_paranoid`.
     pub paranoid: Option<i64>,
     /// The mode in brackets of `/sys/kernel/security/lockdown`.
@@ -18,7 +18,7 @@ pub struct Guards {
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 
-impl Guards {
+impl PerfRestrictions {
     /// True if this process may watch all others regardless of the setting.
     pub const fn may_watch(&self) -> bool {
         self.capabilities & (1 << CAP_SYS_ADMIN | 1 << CAP_PERFMON) != 0
@@ -38,7 +38,7 @@ pub fn is_not_here(errno: Errno) -> bool {
     .contains(&errno)
 }
 
-pub fn refusal(error: &SysError, guards: &Guards) -> (String, String) {
+pub fn refusal(error: &SysError, guards: &PerfRestrictions) -> (String, String) {
     const CONFIDENTIALITY: &str = "confidentiality";
     let denied = matches!(error.errno, Errno::ACCESS | Errno::PERM);
     if denied && guards.may_watch() && guards.lockdown.as_deref() == Some(CONFIDENTIALITY) {
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn the_setting_and_the_capability_are_named() {
-        let guards = Guards {
+        let guards = PerfRestrictions {
             paranoid: Some(2),
             setcap: "setcap cap_perfmon=ep /usr/bin/hugeleaf".to_owned(),
-            ..Guards::default()
+            ..PerfRestrictions::default()
         };
         let (reason, remedy) = refusal(&error(Errno::ACCESS), &guards);
         assert!(
@@ -107,17 +107,17 @@ mod tests {
 
     #[test]
     fn lockdown_is_named_where_root_is_refused() {
-        let guards = Guards {
+        let guards = PerfRestrictions {
             paranoid: Some(-1),
             lockdown: Some("confidentiality".into()),
             capabilities: 1 << CAP_SYS_ADMIN,
-            ..Guards::default()
+            ..PerfRestrictions::default()
         };
         let (reason, remedy) = refusal(&error(Errno::PERM), &guards);
         assert!(reason.contains("lockdown"), "{reason}");
         assert!(remedy.contains("lockdown=integrity"), "{remedy}");
         // Without the capability, that remedy comes first.
-        let user = Guards {
+        let user = PerfRestrictions {
             capabilities: 0,
             ..guards
         };
@@ -130,10 +130,10 @@ mod tests {
 
     #[test]
     fn a_filter_is_named_where_root_is_refused() {
-        let root = Guards {
+        let root = PerfRestrictions {
             capabilities: 1 << CAP_PERFMON,
             is_filtered: true,
-            ..Guards::default()
+            ..PerfRestrictions::default()
         };
         let (reason, remedy) = refusal(&error(Errno::PERM), &root);
         assert!(
@@ -142,7 +142,7 @@ mod tests {
         );
         assert!(remedy.contains("--intervals-only"), "{remedy}");
         // Without the capability, that remedy comes first.
-        let user = Guards {
+        let user = PerfRestrictions {
             capabilities: 0,
             ..root
         };
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn other_reasons() {
-        let guards = Guards::default();
+        let guards = PerfRestrictions::default();
         let (reason, remedy) = refusal(&error(Errno::MFILE), &guards);
         assert!(reason.contains("open files"), "{reason}");
         assert!(remedy.contains("ulimit -n"), "{remedy}");

@@ -8,15 +8,15 @@ use std::rc::Rc;
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::maps::read_maps;
-use hugeleaf_host::process::stat::parse_stat;
+use hugeleaf_host::process::proc_parsers::parse_stat;
 use hugeleaf_units::Bytes;
 
-use super::record::ProcessRecord;
+use super::perf_records::ProcessRecord;
 use super::stacks::{Frame, Stacks, contexts};
 use crate::model::{Thread, TracedProcess};
 
 #[derive(Debug, Clone)]
-struct Code {
+struct ExecutableMapping {
     end: u64,
     offset: u64,
     inode: u64,
@@ -25,8 +25,8 @@ struct Code {
 
 /// The code of a process at one time. Children share their parent's.
 #[derive(Debug, Clone)]
-struct Map {
-    code: Rc<BTreeMap<u64, Code>>,
+struct CodeMap {
+    code: Rc<BTreeMap<u64, ExecutableMapping>>,
     at_nanos: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct ProcessTable {
     root: Root,
     all: Vec<TracedProcess>,
     now: HashMap<u32, u32>,
-    maps: HashMap<u32, Map>,
+    maps: HashMap<u32, CodeMap>,
     threads: HashMap<(u32, u32), String>,
     everybody: bool,
     start_nanos: u64,
@@ -239,7 +239,7 @@ impl ProcessTable {
     }
 
     /// Returns the known code of a process, and reads it the first time.
-    fn map_of(&mut self, pid: u32, nanos: u64) -> Map {
+    fn map_of(&mut self, pid: u32, nanos: u64) -> CodeMap {
         match self.maps.get(&pid) {
             Some(map) => map.clone(),
             None => self.read_map(pid, nanos),
@@ -247,13 +247,13 @@ impl ProcessTable {
     }
 
     /// Reads the code of a process; if it is gone, the known code stays.
-    fn read_map(&mut self, pid: u32, at_nanos: u64) -> Map {
+    fn read_map(&mut self, pid: u32, at_nanos: u64) -> CodeMap {
         let mut code = BTreeMap::new();
         let lines = self.root.parse_lines(format!("proc/{pid}/maps"), read_maps);
         for line in lines.known().into_iter().flatten() {
             // Code only: data would be three times as much.
             if line.permissions[2] && code.len() < MOST_CODE {
-                let found = Code {
+                let found = ExecutableMapping {
                     end: line.range.end(),
                     offset: line.offset,
                     inode: line.object.2,
@@ -266,7 +266,7 @@ impl ProcessTable {
             (true, Some(known)) => Rc::clone(&known.code),
             _ => Rc::new(code),
         };
-        let map = Map { code, at_nanos };
+        let map = CodeMap { code, at_nanos };
         self.maps.insert(pid, map.clone());
         map
     }
@@ -347,13 +347,21 @@ fn is_file(path: &str) -> bool {
 }
 
 /// Returns the code mapping of an address, with its start.
-fn code_at(map: &BTreeMap<u64, Code>, address: u64) -> Option<(&u64, &Code)> {
+fn code_at(
+    map: &BTreeMap<u64, ExecutableMapping>,
+    address: u64,
+) -> Option<(&u64, &ExecutableMapping)> {
     map.range(..=address)
         .next_back()
         .filter(|(_, code)| address < code.end)
 }
 
-fn user_frame(map: &BTreeMap<u64, Code>, address: u64, pid: u32, stacks: &mut Stacks) -> Frame {
+fn user_frame(
+    map: &BTreeMap<u64, ExecutableMapping>,
+    address: u64,
+    pid: u32,
+    stacks: &mut Stacks,
+) -> Frame {
     match code_at(map, address) {
         Some((start, code)) if is_file(&code.path) => {
             let module = stacks.module(&code.path, code.inode, pid);

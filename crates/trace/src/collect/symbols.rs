@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use hugeleaf_host::Root;
-use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_sys::{
-    ConfinedFolder, Rights, copy_in_memory, effective_uid, is_safe_from_others, open_regular,
-    read_at_most, with_stall_limit,
+    ConfinedFolder, UserCredentials, copy_in_memory, effective_uid, is_safe_from_others,
+    open_regular, read_at_most, with_stall_limit,
 };
 use hugeleaf_units::Bytes;
 
@@ -28,7 +28,7 @@ use super::stacks::{Frame, Module, Stacks};
 use crate::model::Symbol;
 
 #[derive(Debug, Default)]
-pub struct Named {
+pub struct SymbolizedFrames {
     pub symbols: Vec<Symbol>,
     /// The index of the function of each frame.
     pub of_frame: Vec<u32>,
@@ -51,7 +51,7 @@ const ALL_OF_OTHERS: u64 = 512 << 20;
 const LARGEST_MAP: Bytes = Bytes(32 << 20);
 const ALL_MAPS: u64 = 128 << 20;
 
-pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
+pub fn name_all(stacks: &Stacks, root: &Root) -> SymbolizedFrames {
     let mut names: Vec<Option<Symbol>> = vec![None; stacks.frames().len()];
     let mut notes = Vec::new();
     name_kernel(stacks, &mut names, &mut notes);
@@ -136,7 +136,7 @@ fn demangled(name: &str) -> String {
     let Ok(symbol) = cpp_demangle::Symbol::new(name) else {
         return name.to_owned();
     };
-    let mut text = Limited::default();
+    let mut text = BoundedText::default();
     let written = symbol.structured_demangle(&mut text, &cpp_demangle::DemangleOptions::default());
     match written.is_ok() || text.is_full {
         true => text.text,
@@ -146,12 +146,12 @@ fn demangled(name: &str) -> String {
 
 /// Text with a maximum length: a mangled name may expand exponentially.
 #[derive(Default)]
-struct Limited {
+struct BoundedText {
     text: String,
     is_full: bool,
 }
 
-impl Write for Limited {
+impl Write for BoundedText {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         if self.text.len() + part.len() > LONGEST_NAME {
             self.is_full = true;
@@ -163,7 +163,7 @@ impl Write for Limited {
 }
 
 fn limited(name: &fmt::Arguments<'_>) -> String {
-    let mut text = Limited::default();
+    let mut text = BoundedText::default();
     let _ = text.write_fmt(*name);
     text.text
 }
@@ -174,10 +174,10 @@ fn cut(name: &str) -> &str {
     &name[..end.unwrap_or(0)]
 }
 
-fn collect(names: Vec<Option<Symbol>>, notes: Vec<String>) -> Named {
-    let mut named = Named {
+fn collect(names: Vec<Option<Symbol>>, notes: Vec<String>) -> SymbolizedFrames {
+    let mut named = SymbolizedFrames {
         notes,
-        ..Named::default()
+        ..SymbolizedFrames::default()
     };
     let mut places: HashMap<Symbol, u32> = HashMap::new();
     for symbol in names {
@@ -224,7 +224,7 @@ impl JitMap {
         let rights = root.is_live().then(|| {
             status
                 .known()
-                .map_or_else(nobody, |s| Rights::of_ids(s.uid, &s.groups))
+                .map_or_else(nobody, |s| UserCredentials::of_ids(s.uid, &s.groups))
         });
         let look_in = |folder: String| {
             let folder = ConfinedFolder::new(&root.path(folder), rights.clone())?.without_links();
@@ -291,10 +291,10 @@ impl JitMap {
     }
 }
 
-fn nobody() -> Rights {
+fn nobody() -> UserCredentials {
     /// The default of `/proc/sys/fs/overflowuid`.
     const NOBODY: u32 = 65534;
-    Rights {
+    UserCredentials {
         uid: NOBODY,
         gid: NOBODY,
         groups: Vec::new(),
@@ -595,7 +595,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let theirs = dir.path().join("proc/77/root/tmp");
         std::fs::create_dir_all(&theirs).unwrap();
-        let Some(_dead) = hugeleaf_testkit::DeadFiles::mount(test, &theirs) else {
+        let Some(_dead) = hugeleaf_testkit::HungMount::mount(test, &theirs) else {
             return;
         };
         let module = Module {

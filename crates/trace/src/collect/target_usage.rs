@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use hugeleaf_host::Root;
-use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_perf::monotonic_nanos;
 use hugeleaf_sys::ticks_per_second;
 use hugeleaf_units::Bytes;
 
 use super::processes::ProcessTable;
 use crate::model::{EventSource, SourceState, TargetInterval, ThreadIo};
-use crate::tables::collections::Collection;
+use crate::tables::data_sources::DataSource;
 
 /// Minor and major faults, user and system time in clock ticks.
 type TaskTimes = [u64; 4];
@@ -67,7 +67,7 @@ const THREADS_A_LOOK: usize = 600;
 const PROCESSES_A_LOOK: usize = 2_000;
 
 #[derive(Debug)]
-pub struct Work {
+pub struct TargetUsage {
     root: Root,
     /// By process index: at the start, and as last seen.
     done: HashMap<u32, (TaskTimes, TaskTimes)>,
@@ -79,9 +79,9 @@ pub struct Work {
     left_out: bool,
 }
 
-impl Work {
-    pub fn new(root: &Root) -> Work {
-        Work {
+impl TargetUsage {
+    pub fn new(root: &Root) -> TargetUsage {
+        TargetUsage {
             root: root.clone(),
             done: HashMap::new(),
             io: HashMap::new(),
@@ -99,7 +99,7 @@ impl Work {
                 "run as root: reading it requires ptrace access",
             ),
         };
-        has_target.then(|| EventSource::new(Collection::Io.name(), state))
+        has_target.then(|| EventSource::new(DataSource::Io.name(), state))
     }
 
     /// Scans the target. Returns its work since the last scan, or `None` if no process was readable.

@@ -2,7 +2,7 @@
 
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_perf::{PerfEvent, PerfKind, PerfSampling, PerfSetup, PerfStack};
-use hugeleaf_sys::{Detached, SysError};
+use hugeleaf_sys::{DetachedMount, SysError};
 
 #[derive(Debug)]
 pub enum Tracefs {
@@ -10,7 +10,7 @@ pub enum Tracefs {
     /// Not mounted anywhere, and held by this process.
     Held {
         root: Root,
-        _mount: Detached,
+        _mount: DetachedMount,
     },
     Missing {
         reason: String,
@@ -95,7 +95,7 @@ impl Tracefs {
                 remedy: "trace the running host, without --root".to_owned(),
             };
         }
-        match Detached::tracefs() {
+        match DetachedMount::tracefs() {
             Ok(held) => Tracefs::Held {
                 root: Root::at(held.folder()),
                 _mount: held,

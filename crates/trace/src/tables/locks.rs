@@ -25,17 +25,17 @@ pub struct LockTable<'a> {
 
 /// Waits for an answer in JSON, with times in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Waits {
+pub struct LockWaitsJson {
     contentions: u64,
     waited_seconds: f64,
     mean_seconds: Option<f64>,
     longest_seconds: f64,
 }
 
-impl From<&LockTotals> for Waits {
-    fn from(totals: &LockTotals) -> Waits {
+impl From<&LockTotals> for LockWaitsJson {
+    fn from(totals: &LockTotals) -> LockWaitsJson {
         let seconds = |nanos: u64| nanos as f64 / 1e9;
-        Waits {
+        LockWaitsJson {
             contentions: totals.contentions,
             waited_seconds: seconds(totals.waited_nanos),
             mean_seconds: totals.mean_nanos().map(seconds),
@@ -45,7 +45,7 @@ impl From<&LockTotals> for Waits {
 }
 
 fn waits<S: Serializer>(totals: &LockTotals, serializer: S) -> Result<S::Ok, S::Error> {
-    Waits::from(totals).serialize(serializer)
+    LockWaitsJson::from(totals).serialize(serializer)
 }
 
 fn kind_name<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
@@ -53,7 +53,7 @@ fn kind_name<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ThreadRow {
+pub struct LockWaiterRow {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
@@ -79,7 +79,7 @@ pub struct CallerRow {
 
 /// The alternation of threads at a lock, as visible in its list of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Turns {
+pub struct LockHandoffs {
     /// Number of times that a thread got the lock after a wait, in the available events.
     pub got: u64,
     /// Number of these in which another thread had got it before.
@@ -140,7 +140,7 @@ pub fn find<'a>(trace: &'a Trace, text: &str) -> Vec<&'a Lock> {
 }
 
 /// Returns the threads that waited for a lock, or for any lock, longest first.
-pub fn by_thread(trace: &Trace, only: Option<&Lock>) -> Vec<ThreadRow> {
+pub fn by_thread(trace: &Trace, only: Option<&Lock>) -> Vec<LockWaiterRow> {
     let mut rows: BTreeMap<(u32, u32), LockTotals> = BTreeMap::new();
     let mut all = LockTotals::default();
     for lock in chosen(trace, only) {
@@ -152,7 +152,7 @@ pub fn by_thread(trace: &Trace, only: Option<&Lock>) -> Vec<ThreadRow> {
     }
     let row = |((place, tid), totals): ((u32, u32), LockTotals)| {
         let process = &trace.processes[place as usize];
-        ThreadRow {
+        LockWaiterRow {
             pid: process.pid,
             tid,
             name: thread_name(trace, place, tid).to_owned(),
@@ -160,7 +160,7 @@ pub fn by_thread(trace: &Trace, only: Option<&Lock>) -> Vec<ThreadRow> {
             share: share(totals.waited_nanos, all.waited_nanos),
         }
     };
-    let mut rows: Vec<ThreadRow> = rows.into_iter().map(row).collect();
+    let mut rows: Vec<LockWaiterRow> = rows.into_iter().map(row).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.totals.waited_nanos));
     rows
 }
@@ -206,12 +206,12 @@ pub fn chosen<'a>(trace: &'a Trace, only: Option<&'a Lock>) -> Vec<&'a Lock> {
     }
 }
 
-pub fn turns(lock: &Lock) -> Turns {
+pub fn turns(lock: &Lock) -> LockHandoffs {
     let got = lock.events.iter().filter(|e| e.what == LockAction::Got);
     let who: Vec<(u32, u32)> = got.map(|e| (e.process, e.tid)).collect();
     let changed = who.windows(2).filter(|pair| pair[0] != pair[1]).count();
     let threads: BTreeSet<&(u32, u32)> = who.iter().collect();
-    Turns {
+    LockHandoffs {
         got: who.len() as u64,
         changed: changed as u64,
         threads: threads.len(),
@@ -319,12 +319,12 @@ mod tests {
     #[test]
     fn turns_are_counted() {
         let trace = trace();
-        let expected = Turns {
+        let expected = LockHandoffs {
             got: 4,
             changed: 2,
             threads: 2,
         };
         assert_eq!(turns(&trace.locks[1]), expected);
-        assert_eq!(turns(&trace.locks[0]), Turns::default());
+        assert_eq!(turns(&trace.locks[0]), LockHandoffs::default());
     }
 }

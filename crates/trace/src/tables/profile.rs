@@ -9,14 +9,14 @@ use super::Scope;
 use crate::model::{CpuMode, StackSample, Symbol, Trace};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Modes {
+pub struct ModeSamples {
     pub kernel: u64,
     pub user: u64,
     /// A guest, a hypervisor, or not reported.
     pub other: u64,
 }
 
-impl Modes {
+impl ModeSamples {
     pub const fn total(&self) -> u64 {
         self.kernel + self.user + self.other
     }
@@ -32,7 +32,7 @@ impl Modes {
 }
 
 /// Includes the sum, as in a JSON answer.
-impl Serialize for Modes {
+impl Serialize for ModeSamples {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut of = serializer.serialize_struct("Modes", 4)?;
         of.serialize_field("samples", &self.total())?;
@@ -55,7 +55,7 @@ pub struct ProcessRow {
     pub processes: usize,
     pub in_target: bool,
     #[serde(flatten)]
-    pub modes: Modes,
+    pub modes: ModeSamples,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -65,7 +65,7 @@ pub struct ThreadRow {
     /// Name of the thread, or that of the process.
     pub name: String,
     #[serde(flatten)]
-    pub modes: Modes,
+    pub modes: ModeSamples,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -88,11 +88,11 @@ pub struct Callers {
     /// Direct callers, most samples first; the name is empty at the end of a stack.
     pub direct: Vec<SymbolRow>,
     /// Whole call paths, outermost last, most samples first.
-    pub paths: Vec<Path>,
+    pub paths: Vec<CallPath>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Path {
+pub struct CallPath {
     #[serde(rename = "path")]
     pub names: Vec<String>,
     pub samples: u64,
@@ -120,14 +120,14 @@ pub fn counted(trace: &Trace) -> SampleCounts {
     counted
 }
 
-pub fn modes(trace: &Trace, of: Scope) -> Modes {
-    let mut modes = Modes::default();
+pub fn modes(trace: &Trace, of: Scope) -> ModeSamples {
+    let mut modes = ModeSamples::default();
     busy(trace, of).for_each(|s| modes.add(s.mode, s.count));
     modes
 }
 
 pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
-    let mut rows: BTreeMap<&str, (BTreeSet<u32>, bool, Modes)> = BTreeMap::new();
+    let mut rows: BTreeMap<&str, (BTreeSet<u32>, bool, ModeSamples)> = BTreeMap::new();
     for sample in busy(trace, Scope::Host) {
         let process = &trace.processes[sample.process as usize];
         // kworker threads are named after their current work, so they are joined.
@@ -154,12 +154,12 @@ pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
 }
 
 pub fn by_thread(trace: &Trace, of: Scope) -> Vec<ThreadRow> {
-    let mut rows: BTreeMap<(u32, u32), Modes> = BTreeMap::new();
+    let mut rows: BTreeMap<(u32, u32), ModeSamples> = BTreeMap::new();
     for sample in busy(trace, of) {
         let row = rows.entry((sample.process, sample.tid)).or_default();
         row.add(sample.mode, sample.count);
     }
-    let row = |((place, tid), modes): ((u32, u32), Modes)| ThreadRow {
+    let row = |((place, tid), modes): ((u32, u32), ModeSamples)| ThreadRow {
         pid: trace.processes[place as usize].pid,
         tid,
         name: thread_name(trace, place, tid).to_owned(),
@@ -240,11 +240,11 @@ pub fn callers(trace: &Trace, of: Scope, function: &str) -> Option<Callers> {
     }
     let mut direct: Vec<SymbolRow> = direct.into_values().collect();
     direct.sort_by_key(|row| std::cmp::Reverse(row.samples));
-    let path = |(names, samples): (Vec<&str>, u64)| Path {
+    let path = |(names, samples): (Vec<&str>, u64)| CallPath {
         names: names.into_iter().map(str::to_owned).collect(),
         samples,
     };
-    let mut paths: Vec<Path> = paths.into_iter().map(path).collect();
+    let mut paths: Vec<CallPath> = paths.into_iter().map(path).collect();
     paths.sort_by_key(|path| std::cmp::Reverse(path.samples));
     (samples > 0).then_some(Callers {
         samples,
@@ -292,7 +292,7 @@ mod tests {
         let rows = by_process(&trace);
         assert_eq!((rows.len(), rows[0].name.as_str()), (2, "mover"));
         assert_eq!((rows[0].processes, rows[0].in_target), (2, true));
-        let expected = Modes {
+        let expected = ModeSamples {
             kernel: 30,
             user: 10,
             other: 0,

@@ -1,10 +1,10 @@
 //! File systems on disks, with the abilities that each reported and those documented for its kind.
 
 use hugeleaf_host::Fact;
-use hugeleaf_host::system::features::{DiskMount, FileSystemCapabilities, release};
+use hugeleaf_host::system::system_config::{DiskMount, FileSystemCapabilities, release};
 use serde::Serialize;
 
-use super::model::Checked;
+use super::model::CheckInput;
 
 struct FileSystemKind {
     name: &'static str,
@@ -61,7 +61,7 @@ pub struct FileSystem {
     pub journal_elsewhere: Option<bool>,
 }
 
-pub fn file_systems(checked: &Checked<'_>) -> Vec<FileSystem> {
+pub fn file_systems(checked: &CheckInput<'_>) -> Vec<FileSystem> {
     let kernel = checked.host.kernel.text().and_then(release);
     let one = |mount: &DiskMount| {
         let kind = KINDS.iter().find(|kind| kind.name == mount.kind);

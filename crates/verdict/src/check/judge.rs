@@ -4,10 +4,10 @@
 
 use hugeleaf_host::Fact;
 
-use super::model::{CheckRow, CheckState, Checked, Demand};
+use super::model::{CheckInput, CheckRow, CheckState, SettingDemand};
 use super::programs;
-use super::setting::{BASE_PAGE, file, value};
-use crate::advice::{AcceptedValues, Change, FeasibleChange, Refused, ScreenCommand, Setting};
+use super::setting_lookup::{BASE_PAGE, file, value};
+use crate::advice::{AcceptedValues, AdvisedCommand, Change, FeasibleChange, Refused, Setting};
 use crate::list;
 use crate::overcommit;
 
@@ -49,17 +49,17 @@ const RISKS: &[(&str, &str)] = &[
 ];
 
 /// Returns a value that suits all demands; `None` if there is none. The first demand chooses among several.
-fn agreed<'a>(asks: impl IntoIterator<Item = &'a Demand> + Clone) -> Option<String> {
+fn agreed<'a>(asks: impl IntoIterator<Item = &'a SettingDemand> + Clone) -> Option<String> {
     let mut edges = asks.clone().into_iter().flat_map(|ask| ask.wants.edges());
     edges.find(|value| asks.clone().into_iter().all(|ask| ask.wants.allows(value)))
 }
 
 /// Judges a setting and fills in value, state, reason and command. The row is absent or unknown like the value.
 pub(super) fn judge_setting(
-    checked: &Checked<'_>,
+    checked: &CheckInput<'_>,
     row: CheckRow,
     setting: &str,
-    rule: Option<Demand>,
+    rule: Option<SettingDemand>,
 ) -> CheckRow {
     row.with_fact(&value(checked, setting), |row, value| {
         let shown = match setting {
@@ -73,7 +73,7 @@ pub(super) fn judge_setting(
         let mut row = judged(row.with_value(shown), value, &asks);
         row.wants = wants;
         let (doubts, state) = (programs::undecided(checked, setting), row.state);
-        let doubts: Vec<Demand> = (doubts.into_iter())
+        let doubts: Vec<SettingDemand> = (doubts.into_iter())
             .filter(|ask| !ask.wants.allows(value))
             .collect();
         let doubt = format!(
@@ -90,10 +90,10 @@ pub(super) fn judge_setting(
 }
 
 /// Judges the row by the demands, without a command.
-fn judged(row: CheckRow, value: &str, asks: &[Demand]) -> CheckRow {
+fn judged(row: CheckRow, value: &str, asks: &[SettingDemand]) -> CheckRow {
     let asks = in_effect(asks);
     let wrong = asks.iter().filter(|ask| !ask.wants.allows(value));
-    let wrong: Vec<&Demand> = wrong.copied().collect();
+    let wrong: Vec<&SettingDemand> = wrong.copied().collect();
     if wrong.is_empty() {
         return row;
     }
@@ -101,7 +101,7 @@ fn judged(row: CheckRow, value: &str, asks: &[Demand]) -> CheckRow {
         let all = list(asks.iter().map(|ask| &ask.why));
         return row.change(format!("no value suits all: {all}"));
     }
-    let own: Vec<&Demand> = (wrong.iter().copied())
+    let own: Vec<&SettingDemand> = (wrong.iter().copied())
         .filter(|ask| !ask.is_general)
         .collect();
     let told = if own.is_empty() { &wrong } else { &own };
@@ -113,8 +113,8 @@ fn judged(row: CheckRow, value: &str, asks: &[Demand]) -> CheckRow {
 }
 
 /// Returns all demands, without the general rules if these contradict running programs.
-fn in_effect(asks: &[Demand]) -> Vec<&Demand> {
-    let own: Vec<&Demand> = asks.iter().filter(|ask| !ask.is_general).collect();
+fn in_effect(asks: &[SettingDemand]) -> Vec<&SettingDemand> {
+    let own: Vec<&SettingDemand> = asks.iter().filter(|ask| !ask.is_general).collect();
     match agreed(asks) {
         None if !own.is_empty() => own,
         _ => asks.iter().collect(),
@@ -122,11 +122,11 @@ fn in_effect(asks: &[Demand]) -> Vec<&Demand> {
 }
 
 fn advised(
-    checked: &Checked<'_>,
+    checked: &CheckInput<'_>,
     row: CheckRow,
     setting: &str,
     why: &str,
-    asks: &[Demand],
+    asks: &[SettingDemand],
 ) -> CheckRow {
     let state = row.state;
     let without = |row: CheckRow, reason: &str| row.with_state(state, format!("{why}. {reason}"));
@@ -158,7 +158,7 @@ fn advised(
 
 /// Adds the command for these changes to the row, or the reason why this host cannot have them.
 pub(super) fn advise(
-    checked: &Checked<'_>,
+    checked: &CheckInput<'_>,
     row: CheckRow,
     changes: impl IntoIterator<Item = Change>,
     risk: impl Into<String>,
@@ -166,7 +166,7 @@ pub(super) fn advise(
     let checked = changes.into_iter().map(|change| change.check(checked.host));
     let (state, why) = (row.state, row.why.clone().unwrap_or_default());
     match checked.collect::<Result<Vec<FeasibleChange>, Refused>>() {
-        Ok(all) => row.with_command(ScreenCommand::from(all).command, risk),
+        Ok(all) => row.with_command(AdvisedCommand::from(all).command, risk),
         Err(refused) => row.with_state(state, format!("{why}. No command: {}", refused.why)),
     }
 }
@@ -182,9 +182,9 @@ fn way_out(setting: &str) -> &'static str {
 }
 
 /// Demands non-strict overcommit if allocations are about to fail, even if a program wants it.
-fn nearly_full(checked: &Checked<'_>, setting: &str) -> Option<Demand> {
+fn nearly_full(checked: &CheckInput<'_>, setting: &str) -> Option<SettingDemand> {
     let why =
         overcommit::nearly_full(checked.host).filter(|_| setting == "vm.overcommit_memory")?;
     let others = AcceptedValues::OneOf(vec!["0".to_owned(), "1".to_owned()]);
-    Some(Demand::own(others, CheckState::Change, why))
+    Some(SettingDemand::own(others, CheckState::Change, why))
 }

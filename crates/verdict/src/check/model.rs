@@ -1,7 +1,7 @@
 //! The input and the result of a check.
 
-use hugeleaf_host::system::features::Features;
-use hugeleaf_host::system::programs::RunningProcess;
+use hugeleaf_host::system::known_programs::RunningProcess;
+use hugeleaf_host::system::system_config::SystemConfig;
 use hugeleaf_host::{Fact, Host};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub struct RunningProgram {
 }
 
 hugeleaf_units::named! {
-    pub enum Profile {
+    pub enum WorkloadProfile {
         Oltp = "oltp",
         Warehouse = "warehouse",
         Backup = "backup",
@@ -72,7 +72,7 @@ hugeleaf_units::named! {
 
 /// A demand on a setting, with its reason.
 #[derive(Debug, Clone)]
-pub(super) struct Demand {
+pub(super) struct SettingDemand {
     pub wants: AcceptedValues,
     /// The whole sentence: the defect or the demand, with the source.
     pub why: String,
@@ -82,9 +82,9 @@ pub(super) struct Demand {
     pub is_general: bool,
 }
 
-impl Demand {
-    pub fn own(wants: AcceptedValues, state: CheckState, why: impl Into<String>) -> Demand {
-        Demand {
+impl SettingDemand {
+    pub fn own(wants: AcceptedValues, state: CheckState, why: impl Into<String>) -> SettingDemand {
+        SettingDemand {
             wants,
             why: why.into(),
             state,
@@ -92,10 +92,14 @@ impl Demand {
         }
     }
 
-    pub fn general(wants: AcceptedValues, state: CheckState, why: impl Into<String>) -> Demand {
-        Demand {
+    pub fn general(
+        wants: AcceptedValues,
+        state: CheckState,
+        why: impl Into<String>,
+    ) -> SettingDemand {
+        SettingDemand {
             is_general: true,
-            ..Demand::own(wants, state, why)
+            ..SettingDemand::own(wants, state, why)
         }
     }
 }
@@ -200,15 +204,15 @@ impl CheckRow {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Checked<'a> {
+pub struct CheckInput<'a> {
     pub host: &'a Host,
-    pub features: &'a Features,
-    pub profile: Option<Profile>,
+    pub features: &'a SystemConfig,
+    pub profile: Option<WorkloadProfile>,
     pub servers: &'a Fact<Vec<RunningProgram>>,
 }
 
-impl Checked<'_> {
-    pub(super) fn is_for(&self, profiles: &[Profile]) -> bool {
+impl CheckInput<'_> {
+    pub(super) fn is_for(&self, profiles: &[WorkloadProfile]) -> bool {
         self.profile
             .is_none_or(|profile| profiles.contains(&profile))
     }

@@ -1,14 +1,14 @@
 //! Settings that running programs want, from a data file with sources.
 
-use hugeleaf_host::system::programs::{NAME_LENGTH, RunningProcess};
+use hugeleaf_host::system::known_programs::{NAME_LENGTH, RunningProcess};
 use hugeleaf_host::{Fact, Pid};
 use serde::Deserialize;
 
 use super::model::{
-    CheckRow, CheckState, Checked, Demand, KnownProgram, ProgramRequirement, ProgramSetting,
-    RunningProgram,
+    CheckInput, CheckRow, CheckState, KnownProgram, ProgramRequirement, ProgramSetting,
+    RunningProgram, SettingDemand,
 };
-use super::setting::{file, value};
+use super::setting_lookup::{file, value};
 use crate::advice;
 use crate::list;
 
@@ -136,7 +136,7 @@ impl RunningProgram {
 
     /// True if a setting affects any of its processes. THP does not affect processes that disabled it, swappiness does not without
     /// swap, and network settings do not in another network namespace.
-    fn is_affected(&self, checked: &Checked<'_>, setting: &str) -> bool {
+    fn is_affected(&self, checked: &CheckInput<'_>, setting: &str) -> bool {
         let by = |process: &RunningProcess| match setting.split('.').next() {
             Some("thp") => process.thp_disabled != Fact::Known(true),
             Some("net") => process.shares_network != Fact::Known(false),
@@ -152,7 +152,7 @@ impl RunningProgram {
 
 /// Returns the wants of running programs, selected by `applies`.
 fn wants<'a>(
-    checked: &Checked<'a>,
+    checked: &CheckInput<'a>,
     setting: &str,
     applies: Option<bool>,
 ) -> Vec<(&'a RunningProgram, &'a ProgramSetting)> {
@@ -169,9 +169,9 @@ fn wants<'a>(
 
 /// Returns the demands of running programs on a setting, for judging and for listing.
 pub(super) fn demands(
-    checked: &Checked<'_>,
+    checked: &CheckInput<'_>,
     setting: &str,
-) -> (Vec<Demand>, Vec<ProgramRequirement>) {
+) -> (Vec<SettingDemand>, Vec<ProgramRequirement>) {
     let state = match setting.starts_with("thp.") {
         true => CheckState::Change,
         false => CheckState::Review,
@@ -184,13 +184,13 @@ pub(super) fn demands(
             source: want.source.clone(),
         };
         let why = format!("{title} wants {wants} ({})", want.source);
-        (Demand::own(wants, state, why), listed)
+        (SettingDemand::own(wants, state, why), listed)
     };
     wants(checked, setting, Some(true)).iter().map(one).unzip()
 }
 
 /// Returns the wants for which it is unknown if they apply.
-pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Demand> {
+pub(super) fn undecided(checked: &CheckInput<'_>, setting: &str) -> Vec<SettingDemand> {
     let one = |(server, want): (&RunningProgram, &ProgramSetting)| {
         let (title, wants) = (&server.program.title, want.wanted());
         let why = format!(
@@ -198,14 +198,14 @@ pub(super) fn undecided(checked: &Checked<'_>, setting: &str) -> Vec<Demand> {
             want.condition(),
             want.source
         );
-        Demand::own(wants, CheckState::Review, why)
+        SettingDemand::own(wants, CheckState::Review, why)
     };
     let all = wants(checked, setting, None);
     all.into_iter().map(one).collect()
 }
 
 /// Returns all wants of running programs, including those for which it is unknown if they apply.
-pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::SettingRequirement> {
+pub(super) fn all_wants(checked: &CheckInput<'_>) -> Vec<advice::SettingRequirement> {
     let arch = checked.host.arch.text();
     let servers = checked.servers.known().into_iter().flatten();
     let of = |server: &RunningProgram| {
@@ -225,14 +225,14 @@ pub(super) fn all_wants(checked: &Checked<'_>) -> Vec<advice::SettingRequirement
 }
 
 /// Returns a program that would use pool pages, while all pools are empty.
-pub(super) fn lacks_pool<'a>(checked: &Checked<'a>) -> Option<&'a RunningProgram> {
+pub(super) fn lacks_pool<'a>(checked: &CheckInput<'a>) -> Option<&'a RunningProgram> {
     let mut servers = checked.servers.known().into_iter().flatten();
     let has_pool = checked.host.totals().any(|pool| pool.gives_any());
     servers.find(|server| server.program.pool && !has_pool)
 }
 
 /// Returns a row per program with the settings that it wants otherwise. The rows of these settings have the advice.
-pub(super) fn rows(checked: &Checked<'_>) -> Vec<CheckRow> {
+pub(super) fn rows(checked: &CheckInput<'_>) -> Vec<CheckRow> {
     let servers = match checked.servers {
         Fact::Known(servers) => servers,
         other => {
@@ -247,7 +247,7 @@ pub(super) fn rows(checked: &Checked<'_>) -> Vec<CheckRow> {
         .collect()
 }
 
-fn of_program(checked: &Checked<'_>, server: &RunningProgram) -> CheckRow {
+fn of_program(checked: &CheckInput<'_>, server: &RunningProgram) -> CheckRow {
     let (version, arch) = (server.version(), checked.host.arch.text());
     let wrong = server.program.want.iter().filter_map(|want| {
         let value = value(checked, &want.setting);

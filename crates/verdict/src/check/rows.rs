@@ -1,13 +1,15 @@
 //! The rows, each from the facts that it concerns.
 
-use hugeleaf_host::system::features::{Disk, DiskMount, Network};
+use hugeleaf_host::system::system_config::{Disk, DiskMount, NetworkDevice};
 use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::Bytes;
 
 use super::judge::{advise, judge_setting};
-use super::model::{CheckRow, CheckState, Checked, Demand, Profile, RunningProgram};
+use super::model::{
+    CheckInput, CheckRow, CheckState, RunningProgram, SettingDemand, WorkloadProfile,
+};
 use super::programs::lacks_pool;
-use super::setting::{BASE_PAGE, sysctl_file};
+use super::setting_lookup::{BASE_PAGE, sysctl_file};
 use crate::advice::{AcceptedValues, Change, Scope, Setting};
 use crate::findings::shell_word;
 use crate::findings::thp::{
@@ -15,7 +17,7 @@ use crate::findings::thp::{
 };
 use crate::list;
 
-use Profile::{Backup, Cache, Jvm, Oltp, Vector, Warehouse};
+use WorkloadProfile::{Backup, Cache, Jvm, Oltp, Vector, Warehouse};
 
 /// Share of page tables in memory that deserves a closer look.
 const MANY_PAGE_TABLES: f64 = 0.01;
@@ -31,11 +33,11 @@ const FEW_THREADS: u64 = 32_768;
 const MOST_PIDS: u64 = 4_194_304;
 const MANY_THREADS: u64 = 1_000_000;
 
-fn number(checked: &Checked<'_>, name: &str) -> Option<u64> {
+fn number(checked: &CheckInput<'_>, name: &str) -> Option<u64> {
     checked.features.number(&sysctl_file(name))
 }
 
-pub(super) fn memory(checked: &Checked<'_>) -> Vec<CheckRow> {
+pub(super) fn memory(checked: &CheckInput<'_>) -> Vec<CheckRow> {
     let host = checked.host;
     let mut all = vec![
         base_page(checked),
@@ -52,7 +54,7 @@ pub(super) fn memory(checked: &Checked<'_>) -> Vec<CheckRow> {
     all
 }
 
-fn base_page(checked: &Checked<'_>) -> CheckRow {
+fn base_page(checked: &CheckInput<'_>) -> CheckRow {
     judge_setting(
         checked,
         CheckRow::new("base-page", "base page"),
@@ -61,7 +63,7 @@ fn base_page(checked: &Checked<'_>) -> CheckRow {
     )
 }
 
-fn pools(checked: &Checked<'_>) -> CheckRow {
+fn pools(checked: &CheckInput<'_>) -> CheckRow {
     let host = checked.host;
     let row = CheckRow::new("pools", "hugetlb pools");
     let sizes: Vec<String> = (host.totals())
@@ -87,14 +89,14 @@ fn pools(checked: &Checked<'_>) -> CheckRow {
     )
 }
 
-fn thp(checked: &Checked<'_>) -> CheckRow {
+fn thp(checked: &CheckInput<'_>) -> CheckRow {
     let row = CheckRow::new("thp", "transparent huge pages, private memory");
     let too_large = too_large(checked.host)
-        .map(|why| Demand::own(one_of(&["madvise", "never"]), CheckState::Review, why));
+        .map(|why| SettingDemand::own(one_of(&["madvise", "never"]), CheckState::Review, why));
     let off = || {
         let why =
             "programs that request them with madvise(2) get none; hugeleaf promote still works";
-        Demand::general(one_of(&["madvise", "always"]), CheckState::Review, why)
+        SettingDemand::general(one_of(&["madvise", "always"]), CheckState::Review, why)
     };
     let mut row = judge_setting(
         checked,
@@ -112,26 +114,26 @@ fn one_of(values: &[&str]) -> AcceptedValues {
     AcceptedValues::OneOf(values.iter().map(|value| (*value).to_owned()).collect())
 }
 
-fn thp_shared(checked: &Checked<'_>) -> CheckRow {
+fn thp_shared(checked: &CheckInput<'_>) -> CheckRow {
     let row = CheckRow::new("thp-shared", "transparent huge pages, shared memory");
     let why =
         "shared memory (PostgreSQL, ZGC heaps) gets none, except on a tmpfs mounted with huge=";
     let on = one_of(&["advise", "always", "within_size", "force"]);
-    let ask = Demand::general(on, CheckState::Review, why);
+    let ask = SettingDemand::general(on, CheckState::Review, why);
     judge_setting(checked, row, "thp.shmem_enabled", Some(ask))
 }
 
-fn defrag(checked: &Checked<'_>) -> CheckRow {
+fn defrag(checked: &CheckInput<'_>) -> CheckRow {
     let row = CheckRow::new("thp-defrag", "compaction for transparent huge pages");
     let ask = defrag_stalls(checked.host).then(|| {
         let why = "each page fault that could get a huge page waits for memory compaction";
         let others = one_of(&[DEFRAG_WITHOUT_STALLS, "madvise", "defer", "never"]);
-        Demand::general(others, CheckState::Review, why)
+        SettingDemand::general(others, CheckState::Review, why)
     });
     judge_setting(checked, row, "thp.defrag", ask)
 }
 
-fn max_ptes_none(checked: &Checked<'_>) -> CheckRow {
+fn max_ptes_none(checked: &CheckInput<'_>) -> CheckRow {
     let row = CheckRow::new(
         "max-ptes-none",
         "missing base pages that khugepaged may fill",
@@ -158,12 +160,12 @@ fn page_tables(host: &Host) -> CheckRow {
         })
 }
 
-fn hvo(checked: &Checked<'_>) -> CheckRow {
+fn hvo(checked: &CheckInput<'_>) -> CheckRow {
     let what = "redundant struct pages (HVO)";
     let has_pool = checked.host.totals().any(|pool| pool.all().get() > 0);
     let ask = has_pool.then(|| {
         let why = "they take 1.6 % of a pool of 2M pages";
-        Demand::general(AcceptedValues::AtLeast(1), CheckState::Review, why)
+        SettingDemand::general(AcceptedValues::AtLeast(1), CheckState::Review, why)
     });
     judge_setting(
         checked,
@@ -173,11 +175,11 @@ fn hvo(checked: &Checked<'_>) -> CheckRow {
     )
 }
 
-fn numa(checked: &Checked<'_>) -> Vec<CheckRow> {
+fn numa(checked: &CheckInput<'_>) -> Vec<CheckRow> {
     if checked.host.nodes.len() < 2 {
         return vec![CheckRow::new("numa", "several NUMA nodes")];
     }
-    let off = |state, why: &str| Demand::general(AcceptedValues::AtMost(0), state, why);
+    let off = |state, why: &str| SettingDemand::general(AcceptedValues::AtMost(0), state, why);
     let balancing = checked.is_for(&[Oltp, Cache, Jvm]).then(|| {
         off(CheckState::Review, "it samples accesses by page faults, and splits huge pages that it migrates; a server bound to a node does not need it")
     });
@@ -201,12 +203,12 @@ fn numa(checked: &Checked<'_>) -> Vec<CheckRow> {
     ]
 }
 
-fn swappiness(checked: &Checked<'_>) -> CheckRow {
+fn swappiness(checked: &CheckInput<'_>) -> CheckRow {
     let swap = checked.host.memory.swap_total.get().unwrap_or_default();
     let ask = (!swap.is_zero() && checked.is_for(&[Oltp, Jvm, Cache])).then(|| {
         let why =
             "a swapped-out buffer pool is read twice; 1 to 10 keeps it, and drops page cache first";
-        Demand::general(AcceptedValues::AtMost(10), CheckState::Review, why)
+        SettingDemand::general(AcceptedValues::AtMost(10), CheckState::Review, why)
     });
     judge_setting(
         checked,
@@ -216,12 +218,12 @@ fn swappiness(checked: &Checked<'_>) -> CheckRow {
     )
 }
 
-fn overcommit(checked: &Checked<'_>) -> CheckRow {
+fn overcommit(checked: &CheckInput<'_>) -> CheckRow {
     let row = CheckRow::new("overcommit", "memory overcommit");
     judge_setting(checked, row, "vm.overcommit_memory", None)
 }
 
-fn dirty(checked: &Checked<'_>) -> CheckRow {
+fn dirty(checked: &CheckInput<'_>) -> CheckRow {
     let row = CheckRow::new("dirty", "dirty page limits");
     let bytes = number(checked, "vm.dirty_background_bytes").filter(|bytes| *bytes > 0);
     let ratio = number(checked, "vm.dirty_background_ratio");
@@ -256,7 +258,7 @@ fn dirty(checked: &Checked<'_>) -> CheckRow {
     advise(checked, row.review(why), changes, risk)
 }
 
-pub(super) fn disks(checked: &Checked<'_>) -> Vec<CheckRow> {
+pub(super) fn disks(checked: &CheckInput<'_>) -> Vec<CheckRow> {
     let (features, mut all) = (checked.features, vec![aio(checked), io_uring(checked)]);
     all.extend(each("disks", &features.disks, |disk| {
         of_disk(checked, disk)
@@ -280,7 +282,7 @@ fn each<T>(
     }
 }
 
-fn aio(checked: &Checked<'_>) -> CheckRow {
+fn aio(checked: &CheckInput<'_>) -> CheckRow {
     const MOST: &str = "fs.aio-max-nr";
     let row = CheckRow::new("aio", "maximum asynchronous requests (libaio)");
     let now = number(checked, "fs.aio-nr").unwrap_or(0);
@@ -293,14 +295,14 @@ fn aio(checked: &Checked<'_>) -> CheckRow {
         };
         let why =
             format!("{now} are reserved; a server that gets none falls back to synchronous I/O");
-        Demand::general(AcceptedValues::AtLeast(MANY_REQUESTS), state, why)
+        SettingDemand::general(AcceptedValues::AtLeast(MANY_REQUESTS), state, why)
     });
     judge_setting(checked, row, MOST, ask)
 }
 
-fn io_uring(checked: &Checked<'_>) -> CheckRow {
+fn io_uring(checked: &CheckInput<'_>) -> CheckRow {
     let why = "programs that request it fall back to other I/O interfaces";
-    let ask = Demand::general(AcceptedValues::AtMost(0), CheckState::Review, why);
+    let ask = SettingDemand::general(AcceptedValues::AtMost(0), CheckState::Review, why);
     judge_setting(
         checked,
         CheckRow::new("io-uring", "io_uring"),
@@ -316,7 +318,7 @@ fn chosen(text: &str) -> &str {
     inside.map_or(text.trim(), |(word, _)| word)
 }
 
-fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<CheckRow> {
+fn of_disk(checked: &CheckInput<'_>, disk: &Disk) -> Vec<CheckRow> {
     let name = &disk.name;
     let scheduler = CheckRow::new("scheduler", format!("{name}: scheduler"));
     let scheduler = scheduler.with_fact(&disk.scheduler, |row, text| {
@@ -374,7 +376,7 @@ fn of_disk(checked: &Checked<'_>, disk: &Disk) -> Vec<CheckRow> {
 }
 
 /// Direct I/O and large folios of file systems (Documentation/filesystems; kernel-notes).
-fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> CheckRow {
+fn of_mount(checked: &CheckInput<'_>, mount: &DiskMount) -> CheckRow {
     let has = |option: &str| mount.options.split(',').any(|o| o == option);
     let direct = match mount.kind.as_str() {
         "ext4" | "xfs" | "btrfs" | "f2fs" => "direct I/O",
@@ -405,12 +407,12 @@ fn of_mount(checked: &Checked<'_>, mount: &DiskMount) -> CheckRow {
     })
 }
 
-pub(super) fn network(checked: &Checked<'_>) -> Vec<CheckRow> {
+pub(super) fn network(checked: &CheckInput<'_>) -> Vec<CheckRow> {
     let backlog = CheckRow::new("somaxconn", "maximum length of accept queues");
     // Above the usual demands of servers, which the programs' own wants cover.
     let why =
         "connections are refused if many clients connect at once; servers ask for 511 or more";
-    let ask = Demand::general(
+    let ask = SettingDemand::general(
         AcceptedValues::AtLeast(MANY_CONNECTIONS),
         CheckState::Review,
         why,
@@ -437,7 +439,7 @@ pub(super) fn network(checked: &Checked<'_>) -> Vec<CheckRow> {
     all
 }
 
-fn offloads(checked: &Checked<'_>, device: &Network) -> CheckRow {
+fn offloads(checked: &CheckInput<'_>, device: &NetworkDevice) -> CheckRow {
     const WHY: &str = "the CPU does this work for each packet; a device that offers it (no \
                        [fixed] in ethtool -k) needs no CPU time";
     const RISK: &str = "a faulty driver loses packets: watch ethtool -S; lost at the next boot";
@@ -461,7 +463,7 @@ fn offloads(checked: &Checked<'_>, device: &Network) -> CheckRow {
     })
 }
 
-pub(super) fn processors(checked: &Checked<'_>) -> Vec<CheckRow> {
+pub(super) fn processors(checked: &CheckInput<'_>) -> Vec<CheckRow> {
     vec![
         clock(checked),
         governor(checked),
@@ -471,7 +473,7 @@ pub(super) fn processors(checked: &Checked<'_>) -> Vec<CheckRow> {
     ]
 }
 
-fn clock(checked: &Checked<'_>) -> CheckRow {
+fn clock(checked: &CheckInput<'_>) -> CheckRow {
     const FOLDER: &str = "sys/devices/system/clocksource/clocksource0";
     let row = CheckRow::new("clock", "clock");
     let current = checked
@@ -506,7 +508,7 @@ fn clock(checked: &Checked<'_>) -> CheckRow {
     })
 }
 
-fn governor(checked: &Checked<'_>) -> CheckRow {
+fn governor(checked: &CheckInput<'_>) -> CheckRow {
     CheckRow::new("governor", "cpufreq governor").with_fact(
         &checked.features.governors,
         |row, all| {
@@ -522,15 +524,18 @@ fn governor(checked: &Checked<'_>) -> CheckRow {
     )
 }
 
-fn weaknesses(checked: &Checked<'_>) -> CheckRow {
+fn weaknesses(checked: &CheckInput<'_>) -> CheckRow {
     let row = CheckRow::new("mitigations", "mitigations of CPU vulnerabilities");
     row.with_fact(&checked.features.weaknesses, |row, all| {
-        let named = |is: Weakness| -> Vec<&str> {
+        let named = |is: MitigationState| -> Vec<&str> {
             let some = all.iter().filter(|(_, text)| weakness(text) == is);
             some.map(|(name, _)| name.as_str()).collect()
         };
-        let (open, unknown) = (named(Weakness::Open), named(Weakness::Unknown));
-        let mitigated = named(Weakness::Mitigated).len();
+        let (open, unknown) = (
+            named(MitigationState::Open),
+            named(MitigationState::Unknown),
+        );
+        let mitigated = named(MitigationState::Mitigated).len();
         let value = format!(
             "{mitigated} mitigated, {} open, {} unknown",
             open.len(),
@@ -546,7 +551,7 @@ fn weaknesses(checked: &Checked<'_>) -> CheckRow {
 }
 
 #[derive(PartialEq)]
-enum Weakness {
+enum MitigationState {
     None,
     Mitigated,
     /// Also partly open: `KVM: Vulnerable`, `Mitigation: Clear CPU buffers; SMT vulnerable`.
@@ -556,17 +561,17 @@ enum Weakness {
 }
 
 /// Classifies the texts of arch/x86/kernel/cpu/bugs.c and arch/arm64/kernel/proton-pack.c.
-fn weakness(text: &str) -> Weakness {
+fn weakness(text: &str) -> MitigationState {
     let text = text.to_ascii_lowercase();
     match text {
-        _ if text.contains("vulnerable") => Weakness::Open,
-        _ if text.starts_with("not affected") => Weakness::None,
-        _ if text.contains("mitigation") => Weakness::Mitigated,
-        _ => Weakness::Unknown,
+        _ if text.contains("vulnerable") => MitigationState::Open,
+        _ if text.starts_with("not affected") => MitigationState::None,
+        _ if text.contains("mitigation") => MitigationState::Mitigated,
+        _ => MitigationState::Unknown,
     }
 }
 
-fn preemption(checked: &Checked<'_>) -> CheckRow {
+fn preemption(checked: &CheckInput<'_>) -> CheckRow {
     let row = CheckRow::new("preemption", "kernel preemption");
     if let Fact::Known(text) = checked.features.setting("sys/kernel/debug/sched/preempt") {
         return row.with_value(chosen(&text.replace('(', "[").replace(')', "]")));
@@ -580,7 +585,7 @@ fn preemption(checked: &Checked<'_>) -> CheckRow {
 }
 
 /// Each thread has a PID, so the smaller of two limits counts.
-fn threads(checked: &Checked<'_>) -> CheckRow {
+fn threads(checked: &CheckInput<'_>) -> CheckRow {
     const PIDS: &str = "kernel.pid_max";
     const THREADS: &str = "kernel.threads-max";
     let row = CheckRow::new("threads", "maximum number of threads");
@@ -596,12 +601,12 @@ fn threads(checked: &Checked<'_>) -> CheckRow {
         .is_some_and(|limit| limit <= FEW_THREADS)
         .then(|| {
             let why = "a server with many clients, or many containers, runs out of threads";
-            Demand::general(AcceptedValues::AtLeast(most), CheckState::Review, why)
+            SettingDemand::general(AcceptedValues::AtLeast(most), CheckState::Review, why)
         });
     judge_setting(checked, row, setting, ask)
 }
 
-pub(super) fn limits(checked: &Checked<'_>) -> Vec<CheckRow> {
+pub(super) fn limits(checked: &CheckInput<'_>) -> Vec<CheckRow> {
     let servers = checked.servers.known().into_iter().flatten();
     let mut all: Vec<CheckRow> = servers.flat_map(of_server).collect();
     all.extend([maps(checked), shared(checked)]);
@@ -641,11 +646,11 @@ fn of_server(server: &RunningProgram) -> Vec<CheckRow> {
     all.map(one).into()
 }
 
-fn maps(checked: &Checked<'_>) -> CheckRow {
+fn maps(checked: &CheckInput<'_>) -> CheckRow {
     let ask = checked.is_for(&[Jvm, Vector, Warehouse]).then(|| {
         let why =
             "a large heap that returns memory in parts runs out of mappings, and then of memory";
-        Demand::general(AcceptedValues::AtLeast(262_144), CheckState::Review, why)
+        SettingDemand::general(AcceptedValues::AtLeast(262_144), CheckState::Review, why)
     });
     judge_setting(
         checked,
@@ -655,7 +660,7 @@ fn maps(checked: &Checked<'_>) -> CheckRow {
     )
 }
 
-fn shared(checked: &Checked<'_>) -> CheckRow {
+fn shared(checked: &CheckInput<'_>) -> CheckRow {
     let total = checked.host.memory.total.get();
     let is_low = |total: &Bytes| {
         let most = number(checked, "kernel.shmmax");
@@ -663,7 +668,7 @@ fn shared(checked: &Checked<'_>) -> CheckRow {
     };
     let ask = total.filter(is_low).map(|total| {
         let why = "a segment of half of the memory would be refused";
-        Demand::general(
+        SettingDemand::general(
             AcceptedValues::AtLeast(total.get()),
             CheckState::Review,
             why,

@@ -3,10 +3,10 @@ mod other_screens;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use hugeleaf_host::system::features::{
-    Disk, DiskMount, Features, FileSystemCapabilities, Network, ProcessLimit,
+use hugeleaf_host::system::known_programs::RunningProcess;
+use hugeleaf_host::system::system_config::{
+    Disk, DiskMount, FileSystemCapabilities, NetworkDevice, ProcessLimit, SystemConfig,
 };
-use hugeleaf_host::system::programs::RunningProcess;
 use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::Bytes;
 use proptest::prelude::*;
@@ -14,12 +14,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::findings::tests::testing::{gib, healthy, size, thp, word};
 
-fn features(settings: &[(&str, &str)]) -> Features {
-    Features {
+fn features(settings: &[(&str, &str)]) -> SystemConfig {
+    SystemConfig {
         settings: (settings.iter())
             .map(|(name, value)| (format!("proc/sys/{}", name.replace('.', "/")), word(value)))
             .collect(),
-        ..Features::default()
+        ..SystemConfig::default()
     }
 }
 
@@ -38,11 +38,11 @@ fn running(names: &[&str]) -> Vec<RunningProcess> {
 
 fn rows_of(
     host: &Host,
-    features: &Features,
-    profile: Option<Profile>,
+    features: &SystemConfig,
+    profile: Option<WorkloadProfile>,
     all: &[RunningProcess],
 ) -> Vec<CheckRow> {
-    check(&Checked {
+    check(&CheckInput {
         host,
         features,
         profile,
@@ -52,8 +52,8 @@ fn rows_of(
 
 fn rows(
     host: &Host,
-    features: &Features,
-    profile: Option<Profile>,
+    features: &SystemConfig,
+    profile: Option<WorkloadProfile>,
     names: &[&str],
 ) -> Vec<CheckRow> {
     rows_of(host, features, profile, &running(names))
@@ -66,22 +66,22 @@ fn find(all: &[CheckRow], id: &str) -> CheckRow {
         .clone()
 }
 
-fn one(host: &Host, features: &Features, id: &str) -> CheckRow {
+fn one(host: &Host, features: &SystemConfig, id: &str) -> CheckRow {
     find(&rows(host, features, None, &[]), id)
 }
 
 #[test]
 fn a_device_that_leaves_work_to_the_processor_is_looked_at() {
-    let with = |known: &[(&'static str, bool)]| Features {
-        network: Fact::Known(vec![Network {
+    let with = |known: &[(&'static str, bool)]| SystemConfig {
+        network: Fact::Known(vec![NetworkDevice {
             name: "eth0".to_owned(),
             offloads: match known {
                 [] => Fact::Absent,
                 known => Fact::Known(known.iter().copied().collect()),
             },
-            ..Network::default()
+            ..NetworkDevice::default()
         }]),
-        ..Features::default()
+        ..SystemConfig::default()
     };
     let row = |known| one(&healthy(), &with(known), "network-offloads");
     assert_eq!(row(&[]).state, CheckState::Absent);
@@ -168,7 +168,7 @@ fn settings_that_hurt_have_a_command_and_a_risk() {
 fn absent_and_unreadable_differ() {
     let host = healthy();
     assert_eq!(
-        one(&host, &Features::default(), "io-uring").state,
+        one(&host, &SystemConfig::default(), "io-uring").state,
         CheckState::Absent
     );
     let error =
@@ -188,7 +188,7 @@ fn absent_and_unreadable_differ() {
 fn thp_that_is_never_is_looked_at_and_absent_where_there_is_none() {
     let mut host = healthy();
     thp(&mut host).enabled = word("never");
-    let row = one(&host, &Features::default(), "thp");
+    let row = one(&host, &SystemConfig::default(), "thp");
     assert_eq!(
         (row.state, row.arm.as_deref()),
         (CheckState::Review, Some("thp:2M"))
@@ -197,7 +197,7 @@ fn thp_that_is_never_is_looked_at_and_absent_where_there_is_none() {
     assert!(row.why.unwrap().contains("hugeleaf promote"));
     host.thp = Fact::Absent;
     assert_eq!(
-        one(&host, &Features::default(), "thp").state,
+        one(&host, &SystemConfig::default(), "thp").state,
         CheckState::Absent
     );
 }
@@ -207,14 +207,14 @@ fn thp_is_what_is_in_force_of_the_full_size() {
     let mut host = healthy();
     thp(&mut host).enabled = word("never");
     thp(&mut host).orders[1].anon = word("always");
-    let row = one(&host, &Features::default(), "thp");
+    let row = one(&host, &SystemConfig::default(), "thp");
     assert_eq!(
         (row.state, row.value.as_deref()),
         (CheckState::Good, Some("always"))
     );
     thp(&mut host).enabled = word("always");
     thp(&mut host).orders[1].anon = word("never");
-    let row = one(&host, &Features::default(), "thp");
+    let row = one(&host, &SystemConfig::default(), "thp");
     assert_eq!(
         (row.state, row.value.as_deref()),
         (CheckState::Review, Some("never"))
@@ -402,7 +402,7 @@ fn mongodb_is_judged_by_version_and_architecture() {
         thp(&mut host).enabled = word(enabled);
         let mut all = running(&["mongod"]);
         all[0].version = version;
-        let rows = rows_of(&host, &Features::default(), None, &all);
+        let rows = rows_of(&host, &SystemConfig::default(), None, &all);
         (find(&rows, "thp"), find(&rows, "thp-defrag"))
     };
     let file = "/sys/kernel/mm/transparent_hugepage";
@@ -438,7 +438,7 @@ fn a_program_for_base_pages_of_4k_on_others() {
     let mut host = healthy();
     let state = |host: &Host| {
         find(
-            &rows(host, &Features::default(), None, &["qdrant"]),
+            &rows(host, &SystemConfig::default(), None, &["qdrant"]),
             "base-page",
         )
     };
@@ -452,9 +452,9 @@ fn a_program_for_base_pages_of_4k_on_others() {
 #[test]
 fn what_a_capture_lacks_is_unknown() {
     let root = hugeleaf_host::Root::at("/nowhere");
-    let features = hugeleaf_host::system::features::read_features(&root);
-    let running = hugeleaf_host::system::programs::read_running(&root, |_, _| None);
-    let rows = check(&Checked {
+    let features = hugeleaf_host::system::system_config::read_features(&root);
+    let running = hugeleaf_host::system::known_programs::read_running(&root, |_, _| None);
+    let rows = check(&CheckInput {
         host: &healthy(),
         features: &features,
         profile: None,
@@ -480,9 +480,9 @@ fn a_vulnerability_that_is_open_in_part_is_open() {
     let of = |texts: &[&str]| {
         let named = texts.iter().enumerate();
         let all = named.map(|(at, text)| (format!("w{at}"), (*text).to_owned()));
-        let features = Features {
+        let features = SystemConfig {
             weaknesses: Fact::Known(all.collect()),
-            ..Features::default()
+            ..SystemConfig::default()
         };
         let row = one(&healthy(), &features, "mitigations");
         (row.value.unwrap(), row.state)
@@ -542,7 +542,7 @@ fn limits_are_those_of_the_program() {
         limit("Max open files", "4096"),
         limit("Max locked memory", "8388608"),
     ]);
-    let rows = rows_of(&healthy(), &Features::default(), None, &all);
+    let rows = rows_of(&healthy(), &SystemConfig::default(), None, &all);
     let files = find(&rows, "open-files");
     assert_eq!(
         (files.what.as_str(), files.state),
@@ -553,7 +553,7 @@ fn limits_are_those_of_the_program() {
         Some("1024, at most 8388608")
     );
     assert_eq!(find(&rows, "processes").state, CheckState::Unknown);
-    let rows = rows_of(&healthy(), &Features::default(), None, &[]);
+    let rows = rows_of(&healthy(), &SystemConfig::default(), None, &[]);
     assert!(rows.iter().all(|row| row.id != "memlock"));
 }
 
@@ -571,7 +571,7 @@ fn huge_pages_of_512m_for_all_are_looked_at_as_in_status() {
         .map(|finding| finding.command)
         .collect();
     let rows =
-        ["thp-defrag", "thp"].map(|id| one(&host, &Features::default(), id).command.unwrap());
+        ["thp-defrag", "thp"].map(|id| one(&host, &SystemConfig::default(), id).command.unwrap());
     assert_eq!(advised.len(), 2);
     assert!(
         rows.iter().all(|command| advised.contains(command)),
@@ -579,7 +579,7 @@ fn huge_pages_of_512m_for_all_are_looked_at_as_in_status() {
     );
     // A program that wants them for all memory cannot be satisfied here.
     let row = find(
-        &self::rows(&host, &Features::default(), None, &["yb-tserver"]),
+        &self::rows(&host, &SystemConfig::default(), None, &["yb-tserver"]),
         "thp",
     );
     assert_eq!((row.state, row.command), (CheckState::Change, None));
@@ -638,7 +638,11 @@ fn set_by(rows: &[CheckRow]) -> BTreeMap<String, String> {
 }
 
 /// Returns the host after these commands.
-fn after(host: &Host, features: &Features, set: &BTreeMap<String, String>) -> (Host, Features) {
+fn after(
+    host: &Host,
+    features: &SystemConfig,
+    set: &BTreeMap<String, String>,
+) -> (Host, SystemConfig) {
     let (mut host, mut features) = (host.clone(), features.clone());
     for (name, value) in set {
         match name.strip_prefix("/sys/kernel/mm/transparent_hugepage/") {
@@ -659,7 +663,7 @@ fn after(host: &Host, features: &Features, set: &BTreeMap<String, String>) -> (H
     (host, features)
 }
 
-fn screens() -> impl Strategy<Value = (Host, Features, Vec<RunningProcess>)> {
+fn screens() -> impl Strategy<Value = (Host, SystemConfig, Vec<RunningProcess>)> {
     let names: Vec<&str> = vec![
         "mongod",
         "redis-server",
@@ -750,7 +754,7 @@ proptest! {
 #[test]
 fn a_disk_is_judged_by_what_it_is() {
     let host = healthy();
-    let disk = |rotates, scheduler: &str| Features {
+    let disk = |rotates, scheduler: &str| SystemConfig {
         disks: Fact::Known(vec![Disk {
             name: "sda".into(),
             scheduler: word(scheduler),
@@ -758,7 +762,7 @@ fn a_disk_is_judged_by_what_it_is() {
             read_ahead_kib: Fact::Known(128),
             ..Disk::default()
         }]),
-        ..Features::default()
+        ..SystemConfig::default()
     };
     let state =
         |rotates, scheduler| one(&host, &disk(Fact::Known(rotates), scheduler), "scheduler").state;
@@ -780,7 +784,7 @@ fn a_disk_is_judged_by_what_it_is() {
         all.iter().find(|row| row.id == "read-ahead").unwrap().state
     };
     assert_eq!(
-        (ahead(None), ahead(Some(Profile::Backup))),
+        (ahead(None), ahead(Some(WorkloadProfile::Backup))),
         (CheckState::Good, CheckState::Review)
     );
 }
@@ -788,14 +792,14 @@ fn a_disk_is_judged_by_what_it_is() {
 #[test]
 fn mounts_without_barriers_lose_commits() {
     let host = healthy();
-    let mount = |options: &str| Features {
+    let mount = |options: &str| SystemConfig {
         mounts: Fact::Known(vec![DiskMount {
             at: "/data".into(),
             kind: "ext4".into(),
             options: options.into(),
             can: Fact::Absent,
         }]),
-        ..Features::default()
+        ..SystemConfig::default()
     };
     let state = |options| one(&host, &mount(options), "mount").state;
     assert_eq!(state("rw,relatime"), CheckState::Good);
@@ -807,7 +811,7 @@ fn mounts_without_barriers_lose_commits() {
 fn a_slow_clock_is_named_with_a_better_one() {
     let host = healthy();
     let folder = "sys/devices/system/clocksource/clocksource0";
-    let clock = |current: &str| Features {
+    let clock = |current: &str| SystemConfig {
         settings: BTreeMap::from([
             (format!("{folder}/current_clocksource"), word(current)),
             (
@@ -815,7 +819,7 @@ fn a_slow_clock_is_named_with_a_better_one() {
                 word("tsc hpet acpi_pm"),
             ),
         ]),
-        ..Features::default()
+        ..SystemConfig::default()
     };
     assert_eq!(one(&host, &clock("tsc"), "clock").state, CheckState::Good);
     let row = one(&host, &clock("hpet"), "clock");
@@ -830,7 +834,7 @@ fn file_systems_say_what_they_can_and_their_kind_the_rest() {
         options: "rw,relatime".into(),
         can,
     };
-    let features = Features {
+    let features = SystemConfig {
         mounts: Fact::Known(vec![
             mount("xfs", Fact::Absent),
             mount(
@@ -842,14 +846,14 @@ fn file_systems_say_what_they_can_and_their_kind_the_rest() {
             ),
             mount("new", Fact::Absent),
         ]),
-        ..Features::default()
+        ..SystemConfig::default()
     };
     let told = |kernel: &str| {
         let host = Host {
             kernel: word(kernel),
             ..healthy()
         };
-        let all = file_systems(&Checked {
+        let all = file_systems(&CheckInput {
             host: &host,
             features: &features,
             profile: None,

@@ -12,12 +12,12 @@ use crate::why::tests::testing::{
 const AT: u64 = 64 * G;
 
 #[track_caller]
-fn is(host: &Host, segment: Segment, expected: Result<MappingKind, Reason>) {
+fn is(host: &Host, segment: ProcessMapping, expected: Result<MappingKind, Reason>) {
     let process = process(vec![segment]);
     assert_eq!(mapping(host, &process, &process.segments[0]), expected);
 }
 
-fn on_tmpfs(mut segment: Segment) -> Segment {
+fn on_tmpfs(mut segment: ProcessMapping) -> ProcessMapping {
     segment.file_system = Some("tmpfs".to_owned());
     segment.name = "/tmp/file".to_owned();
     segment
@@ -39,7 +39,7 @@ fn where_no_huge_page_fits_nothing_else_matters() {
     is(&host, shm(AT + 4 * K, 2 * M), Err(Reason::Misaligned));
     is(
         &host,
-        file(AT + 4 * K, 2 * M, Role::Text),
+        file(AT + 4 * K, 2 * M, MappingRole::Text),
         Err(Reason::FileMisaligned),
     );
 }
@@ -85,7 +85,7 @@ fn merging_is_of_anonymous_memory() {
     let huge = size("2M").bytes();
     let judged = |tally| block(MappingKind::Private, huge, tally, huge);
     assert_eq!(judged(&tally), Err(Reason::Merged));
-    let forked = Tally {
+    let forked = PageStateBytes {
         merged: Bytes::ZERO,
         ..tally
     };
@@ -96,7 +96,7 @@ fn merging_is_of_anonymous_memory() {
 #[test]
 fn a_file_is_collapsed_where_the_kernel_says_so() {
     let with = |file_system: &str, eligible, answer| {
-        let mut file = file(AT, 4 * M, Role::File);
+        let mut file = file(AT, 4 * M, MappingRole::File);
         file.file_system = Some(file_system.to_owned());
         file.thp_eligible = Fact::Known(eligible);
         file.collapses = answer;
@@ -139,18 +139,22 @@ fn a_thread_stack_goes_by_its_flag_and_the_main_stack_is_left_alone() {
         segment
     };
     let host = host();
-    is(&host, stack(Role::ThreadStack), Ok(MappingKind::Private));
-    let refused = flagged(stack(Role::ThreadStack), b"nh");
+    is(
+        &host,
+        stack(MappingRole::ThreadStack),
+        Ok(MappingKind::Private),
+    );
+    let refused = flagged(stack(MappingRole::ThreadStack), b"nh");
     is(&host, refused, Err(Reason::ThreadStack));
-    is(&host, stack(Role::Stack), Err(Reason::MainStack));
+    is(&host, stack(MappingRole::Stack), Err(Reason::MainStack));
 }
 
 /// A tmpfs file is shared memory, writable or not. A file of another file system is not.
 #[test]
 fn a_file_of_a_tmpfs_is_shared_memory() {
-    let mut written = file(AT, 4 * M, Role::File);
+    let mut written = file(AT, 4 * M, MappingRole::File);
     written.permissions[1] = true;
-    let text = file(AT, 4 * M, Role::Text);
+    let text = file(AT, 4 * M, MappingRole::Text);
     let (never, deny) = (host(), with_thp(|t| t.shmem_enabled = word("deny")));
     is(&never, written.clone(), Err(Reason::NoLargeFolios));
     is(&never, on_tmpfs(written.clone()), Ok(MappingKind::Shared));
@@ -163,7 +167,7 @@ fn a_file_of_a_tmpfs_is_shared_memory() {
     is(&never, written, Ok(MappingKind::File));
     is(
         &never,
-        on_tmpfs(file(AT, 4 * M, Role::Data)),
+        on_tmpfs(file(AT, 4 * M, MappingRole::Data)),
         Err(Reason::PrivateFile),
     );
 }
@@ -257,7 +261,7 @@ fn a_page_that_is_being_moved_is_there() {
         &mut segment,
         vec![(range(AT, M), OWN), (range(AT + M, M), moving)],
     );
-    let tally = |segment: &Segment| {
+    let tally = |segment: &ProcessMapping| {
         let runs = &segment.pages.known().unwrap().runs;
         cut(segment, size("2M"), runs)[0].tally
     };

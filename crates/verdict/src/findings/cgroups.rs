@@ -1,18 +1,18 @@
 //! cgroups that limit hugetlb pages.
 
-use hugeleaf_host::{Cgroup, Fact, Host, HugetlbAccounting, HugetlbLimit, Pool};
+use hugeleaf_host::{Fact, Host, HugetlbAccounting, HugetlbCgroup, HugetlbLimit, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::{Finding, ScreenCommand, shell_word};
+use super::{AdvisedCommand, Finding, shell_word};
 use crate::advice::{Change, Scope, Setting, of_container};
 
-fn limits(host: &Host) -> impl Iterator<Item = (&Cgroup, &HugetlbLimit)> {
+fn limits(host: &Host) -> impl Iterator<Item = (&HugetlbCgroup, &HugetlbLimit)> {
     let cgroups = host.cgroups.entries().iter();
     cgroups.flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)))
 }
 
 /// Names many cgroups in one finding: `cgroup A` or `cgroup A and 3 others`.
-fn names(cgroups: &[(&Cgroup, &HugetlbLimit)]) -> String {
+fn names(cgroups: &[(&HugetlbCgroup, &HugetlbLimit)]) -> String {
     let first = cgroups.first().map_or("", |(cgroup, _)| &cgroup.path);
     match cgroups.len() {
         0 | 1 => format!("cgroup {first}"),
@@ -40,7 +40,7 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
         .collect();
     let (cgroup, limit) = open.first()?;
     let allowed = limit.fault_limit.get().flatten().unwrap_or_default();
-    let next: ScreenCommand = if host.is_in_container {
+    let next: AdvisedCommand = if host.is_in_container {
         of_container(limit.size, None, "").into()
     } else if limit.reservation_limit.is_absent() {
         // The kernel has no reservation limits (before Linux 5.7), so only reading the counter is left.
@@ -83,8 +83,8 @@ pub fn kubelet(host: &Host) -> Option<Finding> {
 }
 
 /// Returns the cgroup of all pods if it may have no page of a size although the pool has free ones.
-pub fn without_pods(host: &Host, size: PageSize) -> Option<&Cgroup> {
-    let is_of_all_pods = |cgroup: &Cgroup| {
+pub fn without_pods(host: &Host, size: PageSize) -> Option<&HugetlbCgroup> {
+    let is_of_all_pods = |cgroup: &HugetlbCgroup| {
         let name = cgroup.path.rsplit('/').next().unwrap_or_default();
         let name = name.trim_end_matches(".slice");
         name == "kubepods" || name.ends_with("-kubepods")
@@ -109,7 +109,7 @@ pub fn resized_pod(host: &Host) -> Option<Finding> {
         let is_pod = pod.path.split('/').skip(2).any(|part| part.contains("pod"));
         let inside = format!("{}/", pod.path);
         let mut of_size = limits(host).filter(|(_, l)| l.size == limit.size);
-        let allows = |(c, l): (&Cgroup, &HugetlbLimit)| {
+        let allows = |(c, l): (&HugetlbCgroup, &HugetlbLimit)| {
             c.path.starts_with(&inside) && l.fault_limit.get().flatten() > Some(Bytes::ZERO)
         };
         let uses = limit.usage(HugetlbAccounting::Faults) > Bytes::ZERO;
@@ -126,7 +126,7 @@ pub fn resized_pod(host: &Host) -> Option<Finding> {
     ))
 }
 
-fn file(cgroup: &Cgroup, limit: &HugetlbLimit, v1: &str, v2: &str) -> String {
+fn file(cgroup: &HugetlbCgroup, limit: &HugetlbLimit, v1: &str, v2: &str) -> String {
     let name = if cgroup.version == 1 { v1 } else { v2 };
     shell_word(&cgroup.file(limit.size, name))
 }
@@ -169,8 +169,8 @@ mod tests {
         fault: Option<u64>,
         reservation: Fact<Option<Bytes>>,
         hits: u64,
-    ) -> Fact<Vec<Cgroup>> {
-        Fact::Known(vec![Cgroup {
+    ) -> Fact<Vec<HugetlbCgroup>> {
+        Fact::Known(vec![HugetlbCgroup {
             version: 2,
             path: "/db.slice".to_owned(),
             folder: "/sys/fs/cgroup/db.slice".to_owned(),
@@ -219,7 +219,7 @@ mod tests {
         assert!(faults_only(&host).unwrap().command.starts_with("cat "));
     }
 
-    fn cgroup(path: &str, both: u64, used: u64) -> Cgroup {
+    fn cgroup(path: &str, both: u64, used: u64) -> HugetlbCgroup {
         let mut groups = limited(Some(both), Fact::Known(Some(Bytes(both))), 0);
         let Fact::Known(groups) = &mut groups else {
             unreachable!()

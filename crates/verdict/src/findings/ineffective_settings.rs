@@ -1,6 +1,6 @@
 //! Settings that have no effect with this kernel and its other settings.
 
-use hugeleaf_host::{Fact, Host, Thp, ThpOrder, ThpUse, pool_file, thp_file, thp_is_on};
+use hugeleaf_host::{Fact, Host, Thp, ThpMemoryKind, ThpOrder, pool_file, thp_file, thp_is_on};
 use hugeleaf_units::{PageSize, Pages};
 
 use super::thp::ignored_max_ptes_none;
@@ -13,7 +13,7 @@ const OVERRULES: [&str; 2] = ["force", "deny"];
 
 /// Returns an enabled top-level setting that no size inherits. A size with an unreadable setting
 /// may inherit it.
-fn uninherited(host: &Host, of: ThpUse) -> Option<(&str, &ThpOrder)> {
+fn uninherited(host: &Host, of: ThpMemoryKind) -> Option<(&str, &ThpOrder)> {
     let thp = host.thp.known()?;
     let top = thp
         .global_setting(of)
@@ -30,11 +30,11 @@ fn uninherited(host: &Host, of: ThpUse) -> Option<(&str, &ThpOrder)> {
 
 /// Finds `enabled` on, although no size inherits it or is on.
 pub fn anon_top(host: &Host) -> Option<Finding> {
-    let (top, full) = uninherited(host, ThpUse::Private)?;
+    let (top, full) = uninherited(host, ThpMemoryKind::Private)?;
     Some(Finding::warning(
         "dead-enabled",
         format!("transparent_hugepage/enabled is {top} and has no effect: no size inherits it."),
-        Change::new(Setting::file(full.file(ThpUse::Private)), "inherit").check(host),
+        Change::new(Setting::file(full.file(ThpMemoryKind::Private)), "inherit").check(host),
     ))
 }
 
@@ -42,7 +42,7 @@ pub fn anon_top(host: &Host) -> Option<Finding> {
 /// only, not the memory that servers share between processes (mm/shmem.c,
 /// shmem_allowable_huge_orders).
 pub fn shmem_top(host: &Host) -> Option<Finding> {
-    let (top, full) = uninherited(host, ThpUse::Shared)?;
+    let (top, full) = uninherited(host, ThpMemoryKind::Shared)?;
     (!OVERRULES.contains(&top)).then(|| {
         Finding::warning(
             "dead-shmem-enabled",
@@ -50,14 +50,14 @@ pub fn shmem_top(host: &Host) -> Option<Finding> {
                 "transparent_hugepage/shmem_enabled is {top} and has no effect on shared \
                  anonymous memory: no size inherits it."
             ),
-            Change::new(Setting::file(full.file(ThpUse::Shared)), "inherit").check(host),
+            Change::new(Setting::file(full.file(ThpMemoryKind::Shared)), "inherit").check(host),
         )
     })
 }
 
 /// Finds a size below the PMD size that inherits a top-level `never`. The PMD size inherits by
 /// default, so that says nothing.
-pub fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
+pub fn inherit(host: &Host, of: ThpMemoryKind, better: &str) -> Option<Finding> {
     let thp = host.thp.known()?;
     let top = thp
         .global_setting(of)
@@ -83,7 +83,7 @@ pub fn inherit(host: &Host, of: ThpUse, better: &str) -> Option<Finding> {
 fn anon_is_on(thp: &Thp) -> bool {
     let mut orders = thp.orders.iter();
     thp.enabled.error().is_some()
-        || orders.any(|o| o.is_on(thp, ThpUse::Private) || o.anon.error().is_some())
+        || orders.any(|o| o.is_on(thp, ThpMemoryKind::Private) || o.anon.error().is_some())
 }
 
 /// Finds `defrag` set to work harder than the default, although no size is on.
@@ -99,7 +99,7 @@ pub fn defrag(host: &Host) -> Option<Finding> {
             "transparent_hugepage/defrag is {set} and has no effect: THP is never for private \
              memory."
         ),
-        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
+        Change::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
     ))
 }
 
@@ -111,7 +111,10 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
     let unknown = thp.enabled.error().is_some() || thp.shmem_enabled.error().is_some();
     let makes = |o: &&ThpOrder| o.size == pmd || thp.khugepaged.collapses_small_orders;
     let mut made = thp.orders.iter().filter(makes);
-    if unknown || made.any(|o| o.is_on(thp, ThpUse::Private)) || order.is_on(thp, ThpUse::Shared) {
+    if unknown
+        || made.any(|o| o.is_on(thp, ThpMemoryKind::Private))
+        || order.is_on(thp, ThpMemoryKind::Shared)
+    {
         return None;
     }
     // The kernel's defaults (mm/khugepaged.c): 8 huge pages per scan, all but one page missing.
@@ -145,7 +148,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
              shared memory.",
             tuned.join(", ")
         ),
-        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
+        Change::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
     ))
 }
 
@@ -237,7 +240,7 @@ pub fn sysctl(host: &Host) -> Option<Finding> {
 mod tests {
     use super::super::tests::testing::{healthy, ids, pool, thp, word};
     use super::*;
-    use hugeleaf_host::Sysctl;
+    use hugeleaf_host::SysctlLine;
 
     #[test]
     fn enabled_without_a_size_that_inherits_it() {
@@ -267,15 +270,15 @@ mod tests {
     fn a_size_that_inherits_never() {
         let mut host = healthy();
         thp(&mut host).enabled = word("never");
-        assert_eq!(inherit(&host, ThpUse::Private, "madvise"), None);
+        assert_eq!(inherit(&host, ThpMemoryKind::Private, "madvise"), None);
         thp(&mut host).orders[0].anon = word("inherit");
-        let found = inherit(&host, ThpUse::Private, "madvise").unwrap();
+        let found = inherit(&host, ThpMemoryKind::Private, "madvise").unwrap();
         assert_eq!(
             found.text,
             "64K inherits transparent_hugepage/enabled, which is never: no effect."
         );
         thp(&mut host).enabled = word("madvise");
-        assert_eq!(inherit(&host, ThpUse::Private, "madvise"), None);
+        assert_eq!(inherit(&host, ThpMemoryKind::Private, "madvise"), None);
     }
 
     #[test]
@@ -357,7 +360,7 @@ mod tests {
     #[test]
     fn sysctl_without_hugetlb() {
         let mut host = healthy();
-        host.limits.sysctl = Fact::Known(vec![Sysctl {
+        host.limits.sysctl = Fact::Known(vec![SysctlLine {
             path: "/etc/sysctl.conf".to_owned(),
             key: "vm.nr_hugepages".to_owned(),
             value: "4096".to_owned(),

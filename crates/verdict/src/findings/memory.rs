@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Fact, Host, Owner, ThpUse};
+use hugeleaf_host::{Fact, Host, ProcessMemoryUse, ThpMemoryKind};
 use hugeleaf_units::Bytes;
 
 use super::{Finding, Severity, shell_word};
@@ -46,7 +46,7 @@ pub fn page_tables(host: &Host) -> Option<Finding> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Holder {
+pub struct MemoryByName {
     pub name: String,
     pub processes: usize,
     #[serde(rename = "page_tables_bytes")]
@@ -58,10 +58,10 @@ pub struct Holder {
 }
 
 /// Groups owners by name, those with the largest page tables first.
-pub fn by_name(owners: &[Owner]) -> Vec<Holder> {
-    let mut names: BTreeMap<&str, Holder> = BTreeMap::new();
+pub fn by_name(owners: &[ProcessMemoryUse]) -> Vec<MemoryByName> {
+    let mut names: BTreeMap<&str, MemoryByName> = BTreeMap::new();
     for owner in owners {
-        let holder = names.entry(&owner.name).or_insert_with(|| Holder {
+        let holder = names.entry(&owner.name).or_insert_with(|| MemoryByName {
             name: owner.name.clone(),
             processes: 0,
             page_tables: Bytes::ZERO,
@@ -71,7 +71,7 @@ pub fn by_name(owners: &[Owner]) -> Vec<Holder> {
         holder.page_tables += owner.page_tables;
         holder.hugetlb = holder.hugetlb.max(owner.hugetlb);
     }
-    let mut holders: Vec<Holder> = names.into_values().collect();
+    let mut holders: Vec<MemoryByName> = names.into_values().collect();
     holders.sort_by_key(|holder| std::cmp::Reverse(holder.page_tables));
     holders
 }
@@ -86,7 +86,7 @@ fn is_worthwhile(part: Bytes, host: &Host) -> bool {
 /// buffers on a stock kernel.
 pub fn shmem_on_base(host: &Host) -> Option<Finding> {
     let (thp, order) = (host.thp.known()?, host.full_thp()?);
-    let (shmem, of) = (host.memory.shmem.get()?, ThpUse::Shared);
+    let (shmem, of) = (host.memory.shmem.get()?, ThpMemoryKind::Shared);
     let setting = order.effective(thp, of)?;
     // A kernel without the line has no huge pages of shared memory, but an unreadable line is not 0.
     let huge = match &host.memory.shmem_huge {
@@ -145,8 +145,8 @@ mod tests {
     use super::*;
     use hugeleaf_host::Pid;
 
-    fn owner(pid: u32, name: &str, gib: u64) -> Owner {
-        Owner {
+    fn owner(pid: u32, name: &str, gib: u64) -> ProcessMemoryUse {
+        ProcessMemoryUse {
             pid: Pid(pid),
             name: name.to_owned(),
             page_tables: Bytes(gib << 30),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Host, LeftoverKind, Pool};
+use hugeleaf_host::{Host, OrphanKind, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::{Finding, ScreenCommand, Severity, shell_word, without_pods};
+use super::{AdvisedCommand, Finding, Severity, shell_word, without_pods};
 use crate::advice::{Change, PLAN, Setting};
 use crate::{clean, list};
 
@@ -36,7 +36,7 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
     let left = pool.persistent() - idle;
     // A file or the command line requests them again at the next boot. A plan changes both.
     let asked = configured_pages(host).remove(&pool.size);
-    let next: ScreenCommand = match asked.is_some_and(|(pages, _)| Pages(pages) > left) {
+    let next: AdvisedCommand = match asked.is_some_and(|(pages, _)| Pages(pages) > left) {
         true => "hugeleaf plan --tighten".into(),
         false => change(pool, left).check(host).into(),
     };
@@ -66,7 +66,7 @@ fn change(pool: &Pool, pages: Pages) -> Change {
 
 /// Returns the command that grows a pool, of one node or of all, or the reason against it. If enough pages of the size are
 /// unused, a plan decides if more are needed.
-fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (ScreenCommand, Option<String>) {
+fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (AdvisedCommand, Option<String>) {
     match change(pool, to).compacting().check(host) {
         Err(refused) => (refused.alternative.into(), Some(refused.why)),
         Ok(_) if of_size.available() >= to - pool.persistent() => (PLAN.into(), None),
@@ -93,8 +93,8 @@ pub fn left_over(host: &Host) -> Option<(String, String)> {
             .clone()
             .unwrap_or_else(|| format!("user {}", one.uid));
         let what = match &one.kind {
-            LeftoverKind::File { path } => format!("file {}", clean(path)),
-            LeftoverKind::SysV { id } => format!("SysV segment {id}"),
+            OrphanKind::File { path } => format!("file {}", clean(path)),
+            OrphanKind::SysV { id } => format!("SysV segment {id}"),
         };
         format!("{what} ({} of {owner})", one.bytes)
     });
@@ -113,13 +113,13 @@ pub fn left_over(host: &Host) -> Option<(String, String)> {
         list(shown)
     );
     let files = all.iter().filter_map(|one| match &one.kind {
-        LeftoverKind::File { path } => Some(shell_word(path)),
-        LeftoverKind::SysV { .. } => None,
+        OrphanKind::File { path } => Some(shell_word(path)),
+        OrphanKind::SysV { .. } => None,
     });
     let files: Vec<String> = files.take(SHOWN).collect();
     let segments = all.iter().filter_map(|one| match one.kind {
-        LeftoverKind::SysV { id } => Some(format!("-m {id}")),
-        LeftoverKind::File { .. } => None,
+        OrphanKind::SysV { id } => Some(format!("-m {id}")),
+        OrphanKind::File { .. } => None,
     });
     let segments: Vec<String> = segments.take(SHOWN).collect();
     let both = [(Setting::files(), files), (Setting::segments(), segments)];
@@ -244,7 +244,7 @@ pub fn kernel_log(host: &Host) -> Option<Finding> {
 mod tests {
     use super::super::tests::testing::{healthy, ids, pool, size, word};
     use super::*;
-    use hugeleaf_host::{Fact, Leftover, Sysctl};
+    use hugeleaf_host::{Fact, OrphanedHugetlb, SysctlLine};
 
     fn all(rule: fn(&Host, &Pool) -> Option<Finding>, host: &Host) -> Vec<Finding> {
         host.totals().filter_map(|pool| rule(host, pool)).collect()
@@ -312,19 +312,19 @@ mod tests {
         let mut host = healthy();
         host.leftovers = Fact::Known(Vec::new());
         assert_eq!(leftovers(&host), None);
-        let left = |bytes: u64, owner: Option<&str>, kind| Leftover {
+        let left = |bytes: u64, owner: Option<&str>, kind| OrphanedHugetlb {
             size: size("2M"),
             bytes: Bytes(bytes << 20),
             uid: 7,
             owner: owner.map(str::to_owned),
             kind,
         };
-        let file = |path: &str| LeftoverKind::File {
+        let file = |path: &str| OrphanKind::File {
             path: path.to_owned(),
         };
         host.leftovers = Fact::Known(vec![
             left(40, Some("root"), file("/dev/hugepages/a b")),
-            left(20, None, LeftoverKind::SysV { id: 32 }),
+            left(20, None, OrphanKind::SysV { id: 32 }),
         ]);
         let found = leftovers(&host).unwrap();
         for part in [
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn fewer_pages_than_etc_asks_for() {
         let mut host = healthy();
-        let set = |value: &str| Sysctl {
+        let set = |value: &str| SysctlLine {
             path: "/etc/sysctl.d/90-db.conf".to_owned(),
             key: "vm.nr_hugepages".to_owned(),
             value: value.to_owned(),

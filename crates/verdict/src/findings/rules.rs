@@ -1,6 +1,6 @@
 //! All rules about a host, and their findings.
 
-use hugeleaf_host::{self as host, ThpUse};
+use hugeleaf_host::{self as host, ThpMemoryKind};
 
 use super::{Finding, cgroups, ineffective_settings, memory, pools, thp, unreadable};
 
@@ -29,8 +29,8 @@ const RULES: &[FindingRule] = &[
     Host(ineffective_settings::sysctl),
     Host(ineffective_settings::anon_top),
     Host(ineffective_settings::shmem_top),
-    Host(|host| ineffective_settings::inherit(host, ThpUse::Private, "madvise")),
-    Host(|host| ineffective_settings::inherit(host, ThpUse::Shared, "advise")),
+    Host(|host| ineffective_settings::inherit(host, ThpMemoryKind::Private, "madvise")),
+    Host(|host| ineffective_settings::inherit(host, ThpMemoryKind::Shared, "advise")),
     Host(ineffective_settings::defrag),
     Host(ineffective_settings::khugepaged),
     Host(ineffective_settings::shm_group),

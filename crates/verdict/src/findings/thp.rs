@@ -1,6 +1,6 @@
 //! Findings about THP: off, absent, or allocated with stalls.
 
-use hugeleaf_host::{Host, ThpUse};
+use hugeleaf_host::{Host, ThpMemoryKind};
 use hugeleaf_units::Bytes;
 
 use super::Finding;
@@ -20,7 +20,8 @@ pub(crate) fn defrag_stalls(host: &Host) -> bool {
         return false;
     };
     let mut orders = thp.orders.iter();
-    thp.defrag.text() == Some("always") && orders.any(|order| order.is_on(thp, ThpUse::Private))
+    thp.defrag.text() == Some("always")
+        && orders.any(|order| order.is_on(thp, ThpMemoryKind::Private))
 }
 
 /// Finds page faults that wait for compaction, many since boot or possible at each fault.
@@ -60,7 +61,7 @@ fn stalls(host: &Host) -> Option<(u64, f64)> {
 /// Finds huge pages of hundreds of megabytes that any program gets by touching one byte.
 pub fn large(host: &Host) -> Option<Finding> {
     let text = too_large(host)?;
-    let file = Setting::file(host.thp_setting(ThpUse::Private).0);
+    let file = Setting::file(host.thp_setting(ThpMemoryKind::Private).0);
     let change = Change::new(file, "madvise").check(host);
     Some(Finding::warning("thp-too-large", text, change))
 }
@@ -70,7 +71,7 @@ pub(crate) fn too_large(host: &Host) -> Option<String> {
         .pmd_page
         .get()
         .filter(|size| size.bytes() >= TOO_LARGE)?;
-    let is_always = host.thp_setting(ThpUse::Private).1.text() == Some("always");
+    let is_always = host.thp_setting(ThpMemoryKind::Private).1.text() == Some("always");
     is_always.then(|| {
         format!(
             "Huge pages are {pmd} with base pages of {}, and every program gets them (always). A \
@@ -101,7 +102,7 @@ pub(crate) fn ignored_max_ptes_none(host: &Host) -> Option<String> {
 /// Finds THP set to `never` for every size of private and shared memory.
 pub fn off(host: &Host) -> Option<Finding> {
     let thp = host.thp.known()?;
-    let uses = [ThpUse::Private, ThpUse::Shared];
+    let uses = [ThpMemoryKind::Private, ThpMemoryKind::Shared];
     let any = thp
         .orders
         .iter()
@@ -115,7 +116,7 @@ pub fn off(host: &Host) -> Option<Finding> {
         "thp-off",
         "THP is never for every size: programs that request it with madvise get base pages \
          without an error. Only hugetlb and hugeleaf promote provide huge pages.",
-        Change::new(Setting::file(ThpUse::Private.file()), "madvise").check(host),
+        Change::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
     ))
 }
 

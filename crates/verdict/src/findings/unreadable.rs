@@ -1,6 +1,6 @@
 //! Facts that could not be read.
 
-use hugeleaf_host::{Fact, Host, HugetlbLimit, Limits, Memory, ReadError, Thp};
+use hugeleaf_host::{Fact, Host, HugetlbLimit, KernelLimits, Memory, ReadError, Thp};
 
 use super::Finding;
 
@@ -127,7 +127,7 @@ fn of_limit(limit: &HugetlbLimit) -> [Error<'_>; 5] {
     ]
 }
 
-fn of_limits(l: &Limits) -> [Error<'_>; 10] {
+fn of_limits(l: &KernelLimits) -> [Error<'_>; 10] {
     [
         l.memlock.error(),
         l.hugetlb_shm_group.error(),

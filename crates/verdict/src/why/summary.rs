@@ -1,15 +1,15 @@
 //! Sums of judged processes. Each page counts once, and each command has one line.
 
 use hugeleaf_host::totals::{self, CountedMemory};
-use hugeleaf_host::{Process, Segment};
+use hugeleaf_host::{Process, ProcessMapping};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-use crate::advice::{FeasibleChange, PLAN, Scope, ScreenCommand, agree_commands};
-use crate::growth::Holes;
+use crate::advice::{AdvisedCommand, FeasibleChange, PLAN, Scope, agree_commands};
+use crate::partial_blocks::PartialBlocks;
 
-use super::sums::{VerdictGroup, best_size, is_summed};
-use super::{Figures, OffSize, Reason, Remedy, SegmentAccount, Verdict};
+use super::group_text::{VerdictGroup, best_size, is_summed};
+use super::{DisabledThpSize, Figures, Reason, Remedy, SegmentAccount, Verdict};
 
 /// Verdicts with the same id and remedy, of one or several processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -87,7 +87,11 @@ fn parts_of(
 
 /// Scales an account to its counted bytes. For private memory, pages shared since fork are deducted
 /// first: copy-on-write pages, then huge ones.
-fn part_of(account: &SegmentAccount, segment: &Segment, counts: CountedMemory) -> SegmentAccount {
+fn part_of(
+    account: &SegmentAccount,
+    segment: &ProcessMapping,
+    counts: CountedMemory,
+) -> SegmentAccount {
     let target = match segment.resident {
         Bytes::ZERO => account.resident,
         resident => account.resident.scaled(counts.resident, resident),
@@ -213,7 +217,7 @@ fn line(group: &VerdictGroup<'_>) -> SummaryLine {
     let bytes = sum(group, |v| v.bytes);
     let figures = figures(group);
     let (text, next) = group.words(bytes, &figures);
-    let ScreenCommand { command, changes } = next;
+    let AdvisedCommand { command, changes } = next;
     let could_move = match first.id {
         Reason::OrdersOff => best_size(&figures.off_sizes, bytes).map(|s| s.bytes),
         _ => Some(bytes).filter(|_| figures.is_host_wide),
@@ -235,14 +239,14 @@ fn sum(group: &VerdictGroup<'_>, of: impl Fn(&Verdict) -> Bytes) -> Bytes {
 }
 
 fn figures(group: &VerdictGroup<'_>) -> Figures {
-    let mut off_sizes: Vec<OffSize> = Vec::new();
+    let mut off_sizes: Vec<DisabledThpSize> = Vec::new();
     for off in group.verdicts.iter().flat_map(|v| &v.figures.off_sizes) {
         match off_sizes.iter_mut().find(|o| o.knob == off.knob) {
             Some(known) => known.bytes += off.bytes,
             None => off_sizes.push(off.clone()),
         }
     }
-    let mut holes = Holes::default();
+    let mut holes = PartialBlocks::default();
     for verdict in &group.verdicts {
         holes.join(&verdict.figures.holes);
     }

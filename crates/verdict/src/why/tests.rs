@@ -1,8 +1,8 @@
 //! Tests of every verdict: one case that shows it, and one that nearly does.
 
 use hugeleaf_host::{
-    Cgroup, Fact, HugetlbLimit, MemoryLimit, Process, ReadError, Role, RunPageKind, RunPolicy,
-    RunRole, RunSettings, Segment,
+    Fact, HugetlbCgroup, HugetlbLimit, MappingRole, MemoryLimit, Process, ProcessMapping,
+    ReadError, RunMemoryKind, RunPageKind, RunPolicy, RunSettings,
 };
 use hugeleaf_host::{PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, Pages, Range};
@@ -18,7 +18,7 @@ pub mod testing;
 const AT: u64 = 64 * G;
 
 /// Returns the ids and bytes of the verdicts of a process with one segment.
-fn ids(host: &Host, segment: Segment) -> Vec<(&'static str, u64)> {
+fn ids(host: &Host, segment: ProcessMapping) -> Vec<(&'static str, u64)> {
     ids_of(host, &process(vec![segment]))
 }
 
@@ -127,7 +127,7 @@ fn memory_that_is_small_although_thp_is_always_on() {
 #[test]
 fn a_file_that_this_kernel_collapses_can_be_promoted() {
     let host = host();
-    let mut data = file(AT, 4 * M, Role::File);
+    let mut data = file(AT, 4 * M, MappingRole::File);
     assert_ne!(
         only(&host, &process(vec![data.clone()])).command,
         "hugeleaf promote 100"
@@ -179,7 +179,7 @@ fn what_no_large_page_fits_in() {
         [("too-small", 16 * K)]
     );
     assert_eq!(
-        ids(&host, file(AT, 64 * K, Role::Text)),
+        ids(&host, file(AT, 64 * K, MappingRole::Text)),
         [("too-small", 64 * K)]
     );
     // 2M long, but without a whole 2M page.
@@ -247,7 +247,7 @@ fn the_mapping_says_no() {
     assert_eq!(nh.id, Reason::NoHugeAdvised);
     assert!(nh.text.contains("MADV_NOHUGEPAGE") && nh.command.starts_with("# "));
     let mut stack = flagged(eight(), b"nh");
-    stack.role = Role::ThreadStack;
+    stack.role = MappingRole::ThreadStack;
     assert_eq!(ids(&host, stack.clone()), [("thread-stack", 8 * M)]);
     // A thread stack without the kernel's mark can be promoted (before Linux 6.7).
     stack.flags.0.retain(|f| f != b"nh");
@@ -264,10 +264,10 @@ fn the_mapping_says_no() {
         [("not-advised", 8 * M)]
     );
     let mut main = eight();
-    main.role = Role::Stack;
+    main.role = MappingRole::Stack;
     assert_eq!(ids(&host, main), [("stack", 8 * M)]);
     let mut vdso = anon(AT, 16 * K);
-    vdso.role = Role::Vdso;
+    vdso.role = MappingRole::Vdso;
     assert_eq!(ids(&host, vdso), [("special", 16 * K)]);
 }
 
@@ -501,7 +501,7 @@ fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
             ..RunPolicy::default()
         };
         let mut settings = RunSettings::default();
-        settings.roles[RunRole::Shm as usize] = asks;
+        settings.roles[RunMemoryKind::Shm as usize] = asks;
         p.run = Fact::Known(settings);
         assert_ne!(only(&host, &p).id, Reason::Misaligned);
     }
@@ -592,8 +592,8 @@ fn lines_that_contradict_each_other_leave_it_to_a_plan() {
     assert!(alone.lines[0].command.starts_with("sysctl -w "));
 }
 
-fn cgroup(path: &str, reservation: Option<u64>, fault: Option<u64>) -> Cgroup {
-    Cgroup {
+fn cgroup(path: &str, reservation: Option<u64>, fault: Option<u64>) -> HugetlbCgroup {
+    HugetlbCgroup {
         version: 2,
         path: path.to_owned(),
         folder: format!("/sys/fs/cgroup{path}"),
@@ -611,7 +611,7 @@ fn cgroup(path: &str, reservation: Option<u64>, fault: Option<u64>) -> Cgroup {
 #[test]
 fn cgroup_limits_of_the_process_and_those_above_it() {
     let (mut host, mut p) = pool_and_segment(pool("2M", 100, 100, 0));
-    let mut with = |groups: Vec<Cgroup>| {
+    let mut with = |groups: Vec<HugetlbCgroup>| {
         p.limits.hugetlb = groups;
         only(&host, &p)
     };
@@ -731,7 +731,7 @@ fn what_would_have_to_grow_is_no_reason_for_a_no() {
         &mut segment,
         vec![(range(AT, 4 * M - 4 * K), OWN.with(PageState::HUGE))],
     );
-    let good = |segment: Segment| {
+    let good = |segment: ProcessMapping| {
         let p = process(vec![segment]);
         let accounts = account(&host(), &p, "100");
         summarise(&[(&p, &accounts)]).is_good()
@@ -876,15 +876,15 @@ fn no_free_block_is_left() {
 #[test]
 fn files() {
     let mut host = host();
-    let text = |start| file(start, 8 * M, Role::Text);
+    let text = |start| file(start, 8 * M, MappingRole::Text);
     assert_eq!(ids(&host, text(AT)), [("text-unsupported", 8 * M)]);
     assert_eq!(
-        ids(&host, file(AT, 8 * M, Role::File)),
+        ids(&host, file(AT, 8 * M, MappingRole::File)),
         [("no-large-folios", 8 * M)]
     );
     assert_eq!(ids(&host, text(AT + 4 * K)), [("file-misaligned", 8 * M)]);
     assert_eq!(
-        ids(&host, file(AT, 8 * M, Role::Data)),
+        ids(&host, file(AT, 8 * M, MappingRole::Data)),
         [("private-file", 8 * M)]
     );
     let mut eligible = text(AT);
@@ -893,13 +893,13 @@ fn files() {
     // A host with large folios: this file was read in smaller chunks, unless its file system has none.
     host.memory.file_huge = Fact::Known(Bytes(2 * M));
     assert_eq!(ids(&host, text(AT)), [("small-folios", 8 * M)]);
-    let mut vfat = file(AT, 8 * M, Role::File);
+    let mut vfat = file(AT, 8 * M, MappingRole::File);
     vfat.file_system = Some("vfat".to_owned());
     assert_eq!(ids(&host, vfat), [("no-large-folios", 8 * M)]);
     // A private mapping of shared memory.
     let mut copy = shm(AT, 8 * M);
     copy.shared = false;
-    copy.role = Role::Anon;
+    copy.role = MappingRole::Anon;
     assert_eq!(ids(&host, copy), [("private-file", 8 * M)]);
 }
 
@@ -956,7 +956,7 @@ fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
     ];
     set_pages(&mut segment, pages);
     let host = host();
-    let said = |segment: &Segment| ids(&host, segment.clone());
+    let said = |segment: &ProcessMapping| ids(&host, segment.clone());
     assert_eq!(said(&segment), [("swapped", 0), ("not-advised", 4 * M)]);
     set_pages(&mut segment, vec![(range(AT, 8 * M), PageState::SWAPPED)]);
     assert_eq!(said(&segment), [("swapped", 0)]);
@@ -995,7 +995,7 @@ fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
 #[test]
 fn without_a_page_map_the_counters_decide() {
     let host = host();
-    let without = |change: fn(&mut Segment)| {
+    let without = |change: fn(&mut ProcessMapping)| {
         let mut segment = anon(AT, 64 * M);
         segment.pages = Fact::Absent;
         change(&mut segment);
@@ -1118,7 +1118,7 @@ fn a_size_is_advised_for_what_it_would_fit() {
     let host = host();
     let small = |n: u64| anon(AT + n * 4 * M, 80 * K);
     let large = anon(AT + G, M);
-    let line = |segments: Vec<Segment>| {
+    let line = |segments: Vec<ProcessMapping>| {
         let p = process(segments);
         let accounts = account(&host, &p, "100");
         summarise(&[(&p, &accounts)]).lines.remove(0)
@@ -1246,7 +1246,7 @@ fn no_name_of_a_process_or_unit_can_add_a_command() {
         "{command}"
     );
     p.segments[0].name = "/mnt/a b/file".to_owned();
-    p.segments[0].role = Role::Shm;
+    p.segments[0].role = MappingRole::Shm;
     let command = only(&host(), &p).command;
     assert!(
         command.starts_with("mount -o remount,huge=advise '/mnt/a b' &&"),
@@ -1268,7 +1268,7 @@ fn ids_are_unique_and_stable_in_form() {
     assert_eq!(names.len(), Reason::ALL.len());
 }
 
-fn any_segment() -> impl Strategy<Value = Segment> {
+fn any_segment() -> impl Strategy<Value = ProcessMapping> {
     let kinds = prop::sample::select(vec![0u8, 1, 2, 3, 4]);
     let flags = prop::sample::subsequence(
         vec![*b"hg", *b"nh", *b"lo", *b"um", *b"mg", *b"io", *b"ht"],
@@ -1290,8 +1290,8 @@ fn any_segment() -> impl Strategy<Value = Segment> {
                 let mut segment = match kind {
                     0 | 1 => anon(start, len),
                     2 => shm(start, len),
-                    3 => file(start, len, Role::Text),
-                    _ => file(start, len, Role::File),
+                    3 => file(start, len, MappingRole::Text),
+                    _ => file(start, len, MappingRole::File),
                 };
                 let end = start + len;
                 let mut at = start;

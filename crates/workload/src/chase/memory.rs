@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf::{FallbackReason, Ladder, MemoryError, Region, RegionOptions};
-use hugeleaf_host::{Host, PageUsage, ThpUse};
-use hugeleaf_sys::{Advice, Memory, Space};
+use hugeleaf_host::{Host, PageUsage, ThpMemoryKind};
+use hugeleaf_sys::{Advice, MemorySyscalls, ReservedAddresses};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
 /// A page size and kind to measure, in a flag's notation: `base`, `64K`, `thp:2M`, `hugetlb:1G`.
@@ -120,12 +120,12 @@ pub struct ChaseMemory {
 enum ChaseBacking {
     Region(Region),
     /// Mappings that contain no whole block of a page larger than the requested one.
-    Mappings(Space),
+    Mappings(ReservedAddresses),
 }
 
-impl From<Space> for ChaseMemory {
+impl From<ReservedAddresses> for ChaseMemory {
     /// Wraps memory that is already mapped and populated.
-    fn from(space: Space) -> ChaseMemory {
+    fn from(space: ReservedAddresses) -> ChaseMemory {
         ChaseMemory {
             kept: ChaseBacking::Mappings(space),
         }
@@ -191,11 +191,15 @@ impl ChaseMemory {
 /// size that fits into a mapping. Each mapping therefore contains no whole block of the next larger
 /// enabled size. The kernel merges equal neighbours, so every second mapping is excluded from child
 /// processes.
-pub fn small_mappings(arm: PageArm, length: Bytes, host: &Host) -> Result<Space, MemoryError> {
+pub fn small_mappings(
+    arm: PageArm,
+    length: Bytes,
+    host: &Host,
+) -> Result<ReservedAddresses, MemoryError> {
     is_on(arm, length)?;
     let larger = next_on(arm.size, host);
     let align = larger.unwrap_or(arm.size);
-    let space = Memory::new().reserve_addresses(length, align)?;
+    let space = MemorySyscalls::new().reserve_addresses(length, align)?;
     let range = space.range();
     space.map_private(range)?;
     if let Some(larger) = larger {
@@ -233,7 +237,7 @@ fn next_on(size: PageSize, host: &Host) -> Option<PageSize> {
     larger
         .filter(|order| {
             order
-                .effective(thp, ThpUse::Private)
+                .effective(thp, ThpMemoryKind::Private)
                 .is_some_and(|v| v != "never")
         })
         .map(|order| order.size)

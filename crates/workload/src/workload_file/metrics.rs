@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::Value as Json;
 
-use super::file::{Measure, MetricSource};
+use super::spec::{Measure, MetricSource};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoadOutput {

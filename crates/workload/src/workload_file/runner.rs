@@ -17,17 +17,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::demand::account::PasswdEntry;
-use hugeleaf_host::{Resolved, Root, Target};
+use hugeleaf_host::demand::user_account::PasswdEntry;
+use hugeleaf_host::{ResolvedTarget, Root, Target};
 use hugeleaf_sys::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::counts::UsageCounters;
-use super::file::{Script, WorkloadSpec};
 use super::metrics::LoadOutput;
 use super::needs::search_path;
+use super::resource_usage::UsageCounters;
+use super::spec::{Script, WorkloadSpec};
 use crate::child::{nobody, wait};
 
 pub type Variables = [(String, String)];
@@ -107,11 +107,11 @@ pub struct Runner<'a> {
 
 #[derive(Debug)]
 pub struct RunningServer {
-    started: Started,
+    started: StartedCommand,
 }
 
 #[derive(Debug)]
-struct Started {
+struct StartedCommand {
     what: &'static str,
     child: Child,
     printed: Arc<Mutex<Tail>>,
@@ -304,7 +304,7 @@ impl<'a> Runner<'a> {
         script: &str,
         variables: &Variables,
         start_with: &[OsString],
-    ) -> Result<Started, RunnerError> {
+    ) -> Result<StartedCommand, RunnerError> {
         let (reader, writer) = io::pipe().map_err(io_of("a pipe"))?;
         let mut command = self.command(script, variables, start_with);
         let other = writer.try_clone().map_err(io_of("a pipe"))?;
@@ -315,7 +315,7 @@ impl<'a> Runner<'a> {
         let printed = Arc::new(Mutex::new(Tail::default()));
         let tail = Arc::clone(&printed);
         std::thread::spawn(move || keep_end(reader, &tail));
-        Ok(Started {
+        Ok(StartedCommand {
             what,
             child,
             printed,
@@ -535,7 +535,7 @@ impl RunningServer {
     }
 }
 
-impl Started {
+impl StartedCommand {
     /// Returns the process that the shell became. With namespaces it is a child of the started process.
     fn inner(&self) -> Option<u32> {
         let pid = self.child.id();
@@ -554,7 +554,7 @@ impl Started {
             .map(|pid| Target::Tree(Pid(pid)).resolve(&Root::live()));
         let all = tree
             .and_then(Result::ok)
-            .map_or_else(Vec::new, Resolved::all);
+            .map_or_else(Vec::new, ResolvedTarget::all);
         all.into_iter().for_each(|pid| terminate(pid.0));
     }
 
@@ -605,7 +605,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedCommand {
     /// Ends a running command: asks the process tree first, then kills it.
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use super::file::{FileError, WorkloadSpec};
+use super::spec::{WorkloadFileError, WorkloadSpec};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shipped {
+pub struct ShippedWorkload {
     pub name: &'static str,
     pub text: &'static str,
 }
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
-        pub const SHIPPED: &[Shipped] = &[$(Shipped {
+        pub const SHIPPED: &[ShippedWorkload] = &[$(ShippedWorkload {
             name: $name,
             text: include_str!(concat!("../../../../workloads/", $name, ".toml")),
         }),*];
@@ -40,12 +40,12 @@ shipped![
     "vectors",
 ];
 
-pub fn shipped(name: &str) -> Option<&'static Shipped> {
+pub fn shipped(name: &str) -> Option<&'static ShippedWorkload> {
     SHIPPED.iter().find(|shipped| shipped.name == name)
 }
 
-impl Shipped {
-    pub fn described(&self) -> Result<WorkloadSpec, FileError> {
+impl ShippedWorkload {
+    pub fn described(&self) -> Result<WorkloadSpec, WorkloadFileError> {
         WorkloadSpec::parse(Path::new(&format!("{}.toml", self.name)), self.text)
     }
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::AmmSettings;
 use super::arm::AmmArm;
-use super::balancer::Balancer;
+use super::balance_process::BalanceProcess;
 use super::load::{Activity, AmmLoad, Phase};
 use super::rows::{PhaseSeen, RunSeen, ServersSample};
 use super::tenant::{Tenant, Tenants, ours, sample};
@@ -51,7 +51,7 @@ impl AmmRun<'_> {
             true => {
                 let addresses = both.each_ref().map(Tenant::address);
                 let about = (self.arm.pages, self.programs(both));
-                Some(Balancer::start(
+                Some(BalanceProcess::start(
                     (self.settings, self.machine.program),
                     about,
                     addresses,
@@ -68,7 +68,7 @@ impl AmmRun<'_> {
             phases.push(PhaseSeen { name, looks });
         }
         let large = self.part_on_large(both);
-        let log = balancer.map(Balancer::end);
+        let log = balancer.map(BalanceProcess::end);
         if self.load.is_tpcc() {
             for tenant in both {
                 tenant.check_orders(self.machine.stop)?;
@@ -107,7 +107,7 @@ impl AmmRun<'_> {
         &self,
         phase: &Phase,
         both: &[Tenant; 2],
-        (watches, balancer): (&mut [MariadbWatch; 2], Option<&mut Balancer>),
+        (watches, balancer): (&mut [MariadbWatch; 2], Option<&mut BalanceProcess>),
         began: Instant,
     ) -> Result<Vec<ServersSample>, BenchError> {
         let shared = LoadControl::default();
@@ -168,7 +168,7 @@ impl AmmRun<'_> {
     fn watch(
         &self,
         both: &[Tenant; 2],
-        (watches, mut balancer): (&mut [MariadbWatch; 2], Option<&mut Balancer>),
+        (watches, mut balancer): (&mut [MariadbWatch; 2], Option<&mut BalanceProcess>),
         shared: &LoadControl,
         began: Instant,
     ) -> Result<Vec<ServersSample>, BenchError> {

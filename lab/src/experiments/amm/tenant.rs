@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::kits::keyed::{ClientCounters, ClientLoad, KeyedTable};
 use crate::kits::tpcc::{
-    DriverSettings, LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, Origin,
+    DriverSettings, LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, DatasetSpec,
     Pace, Scale, ServerSettings, Store, TpccError, check, data_bytes, drive, load,
 };
 use hugeleaf_host::process::stat::parse_status;
@@ -29,7 +29,7 @@ pub(super) struct Tenant {
     server: MariadbServer,
     table: KeyedTable,
     /// Origin of the order entry, if that is one of the loads.
-    origin: Option<Origin>,
+    origin: Option<DatasetSpec>,
 }
 
 /// Both servers.
@@ -150,13 +150,13 @@ fn fill(
 }
 
 /// Returns an origin with as many warehouses as fit a busy server's frequently read data.
-fn origin(settings: &AmmSettings) -> Origin {
+fn origin(settings: &AmmSettings) -> DatasetSpec {
     let scale = Scale::shrunk(settings.shrink);
     let each = data_bytes(MariadbStore::WAREHOUSE, 1, scale);
     let much = hot_part(AmmLoad::Tpcc.phases()[0].activities[0]);
     let fit = part(settings.target, much).get() / each.get().max(1);
     let fit = i32::try_from(fit).unwrap_or(i32::MAX).max(1);
-    Origin {
+    DatasetSpec {
         warehouses: settings.warehouses.unwrap_or(fit),
         shards: 1,
         scale,

@@ -13,11 +13,11 @@ use crate::kits::tpcc::{SqliteSettings, SqliteStore, Store, TpccError, install_c
 
 use super::child::run_out;
 use super::copier::Copier;
-use super::pages::Pages;
+use super::pages::OltpPages;
 use super::rows::AS_IT_IS;
 use super::run::{fill, run_once};
-use super::settings::{DatabaseServer, EventSink, Io, OltpSettings, Setup};
-use super::watch::{Processes, Watcher};
+use super::settings::{MeasuredDatabase, EventSink, ReadPath, OltpSettings, DerivedSettings};
+use super::watch::{WatchedProcesses, Watcher};
 use hugeleaf_proof::bench::{BenchError, Machine, Refusal, Shortage, is_unavailable, refusal};
 use hugeleaf_proof::rows::{PageLayout, Results};
 
@@ -26,15 +26,15 @@ const UNAVAILABLE: &str = "bench oltp: unavailable: ";
 
 /// Takes the cache of this process; `None` if it is to come from SQLite's own heap.
 fn take(
-    arm: Pages,
+    arm: OltpPages,
     length: Bytes,
     machine: &Machine<'_>,
 ) -> Result<Option<SqliteCache>, BenchError> {
     let _ = hugeleaf_workload::child::end_with_parent();
     let locked = match arm {
-        Pages::Run => return Ok(None),
-        Pages::Locked => true,
-        Pages::Asked(_) | Pages::Promoted => false,
+        OltpPages::Run => return Ok(None),
+        OltpPages::Locked => true,
+        OltpPages::Asked(_) | OltpPages::Promoted => false,
     };
     let Some(pages) = arm.arm(machine.host) else {
         return Ok(None);
@@ -49,7 +49,7 @@ fn take(
 }
 
 /// Stores the pages of the cache at the end.
-fn read_back(run: &mut Results, arm: Pages, cache: &SqliteCache, machine: &Machine<'_>) {
+fn read_back(run: &mut Results, arm: OltpPages, cache: &SqliteCache, machine: &Machine<'_>) {
     let (Some(asked), Ok(Some(held))) = (arm.arm(machine.host), cache.pages()) else {
         return;
     };
@@ -74,7 +74,7 @@ pub(super) struct Embedded<'a> {
 }
 
 impl Embedded<'_> {
-    fn settings(&self, setup: Setup) -> SqliteSettings {
+    fn settings(&self, setup: DerivedSettings) -> SqliteSettings {
         SqliteSettings {
             directory: self.folder.to_owned(),
             files: i32::try_from(setup.connections).unwrap_or(i32::MAX),
@@ -87,7 +87,7 @@ impl Embedded<'_> {
         }
     }
 
-    fn here(&self, setup: Setup, progress: EventSink<'_>) -> Result<Results, BenchError> {
+    fn here(&self, setup: DerivedSettings, progress: EventSink<'_>) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let cache = match order.arm {
             Some(arm) => take(arm, setup.cache, machine)?.map(|cache| (arm, cache)),
@@ -109,7 +109,7 @@ impl Embedded<'_> {
             ..self.settings(setup)
         })?;
         let copier = Copier::start(order.copy_beside, self.folder)?;
-        let mut watcher = Watcher::new(Processes::Own, machine.root);
+        let mut watcher = Watcher::new(WatchedProcesses::Own, machine.root);
         watcher.count = order.count;
         let copied = || copier.as_ref()?.copied(machine.root);
         watcher.copied = Some(&copied);
@@ -121,7 +121,7 @@ impl Embedded<'_> {
     }
 
     /// Makes one run in a process of its own.
-    fn in_a_process(&self, label: &str, setup: Setup) -> Result<Results, BenchError> {
+    fn in_a_process(&self, label: &str, setup: DerivedSettings) -> Result<Results, BenchError> {
         let lost = |e: std::io::Error| {
             BenchError::missing(
                 format!("bench oltp: cannot start a run: {e}"),
@@ -149,7 +149,7 @@ impl Embedded<'_> {
         &self,
         command: &'c mut Command,
         label: &str,
-        setup: Setup,
+        setup: DerivedSettings,
     ) -> &'c mut Command {
         let order = self.order;
         let (time, ramp_up) = (order.time.as_millis(), order.ramp_up.as_millis());
@@ -173,7 +173,7 @@ impl Embedded<'_> {
         if let Some(length) = order.copy_beside {
             command.args(["--copy-beside", &length.get().to_string()]);
         }
-        if setup.io == Io::Direct {
+        if setup.io == ReadPath::Direct {
             command.args(["--io", "direct"]);
         }
         if order.translation {
@@ -183,10 +183,10 @@ impl Embedded<'_> {
     }
 }
 
-impl DatabaseServer for Embedded<'_> {
-    fn check(&self, pages: Pages) -> Result<(), BenchError> {
+impl MeasuredDatabase for Embedded<'_> {
+    fn check(&self, pages: OltpPages) -> Result<(), BenchError> {
         match pages {
-            Pages::Promoted => Err(BenchError::usage(
+            OltpPages::Promoted => Err(BenchError::usage(
                 "bench oltp: --pages promoted is for a server: SQLite's cache is memory of this process",
                 "hugeleaf-lab oltp --start postgres --pages base,promoted, or --pages base,run",
             )),
@@ -198,7 +198,7 @@ impl DatabaseServer for Embedded<'_> {
         let (order, machine) = (self.order, self.machine);
         let store = SqliteStore::open(SqliteSettings {
             cache: Bytes::from_mib(64),
-            ..self.settings(Setup::from_settings(order, machine)?)
+            ..self.settings(DerivedSettings::from_settings(order, machine)?)
         })?;
         if order.refill {
             store.remove()?;
@@ -207,8 +207,8 @@ impl DatabaseServer for Embedded<'_> {
     }
 
     /// Checks the flags only: the run's process starts when it is driven.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
-        if pages.is_none() && setup.io == Io::Direct {
+    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings) -> Result<(), BenchError> {
+        if pages.is_none() && setup.io == ReadPath::Direct {
             return Err(BenchError::usage(
                 "bench oltp: --io direct: SQLite reads through the page cache of the host",
                 "hugeleaf-lab oltp --io buffered, or --start postgres --io direct (from version 16)",
@@ -219,8 +219,8 @@ impl DatabaseServer for Embedded<'_> {
 
     fn drive(
         &mut self,
-        pages: Option<Pages>,
-        setup: Setup,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
         progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         match pages {

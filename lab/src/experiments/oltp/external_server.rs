@@ -2,10 +2,10 @@
 
 use crate::kits::tpcc::PostgresStore;
 
-use super::pages::Pages;
+use super::pages::OltpPages;
 use super::run::run_once;
-use super::settings::{DatabaseServer, EventSink, OltpSettings, Setup};
-use super::watch::{Processes, Watcher};
+use super::settings::{MeasuredDatabase, EventSink, OltpSettings, DerivedSettings};
+use super::watch::{WatchedProcesses, Watcher};
 use hugeleaf_proof::bench::{BenchError, Machine};
 use hugeleaf_proof::rows::Results;
 
@@ -15,8 +15,8 @@ pub(super) struct ExternalServer<'a> {
     pub(super) machine: &'a Machine<'a>,
 }
 
-impl DatabaseServer for ExternalServer<'_> {
-    fn check(&self, _: Pages) -> Result<(), BenchError> {
+impl MeasuredDatabase for ExternalServer<'_> {
+    fn check(&self, _: OltpPages) -> Result<(), BenchError> {
         Err(BenchError::usage(
             "bench oltp: --pages: a running server has its pages already",
             "hugeleaf-lab oltp --start postgres --pages …, or without --pages",
@@ -27,7 +27,7 @@ impl DatabaseServer for ExternalServer<'_> {
         Ok(())
     }
 
-    fn start(&mut self, _: Option<Pages>, _: Setup) -> Result<(), BenchError> {
+    fn start(&mut self, _: Option<OltpPages>, _: DerivedSettings) -> Result<(), BenchError> {
         if self.order.refill {
             self.store.remove()?;
         }
@@ -36,11 +36,11 @@ impl DatabaseServer for ExternalServer<'_> {
 
     fn drive(
         &mut self,
-        _: Option<Pages>,
-        setup: Setup,
+        _: Option<OltpPages>,
+        setup: DerivedSettings,
         progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
-        let mut watcher = Watcher::new(Processes::ExternalServer, self.machine.root);
+        let mut watcher = Watcher::new(WatchedProcesses::ExternalServer, self.machine.root);
         let (order, machine) = (self.order, self.machine);
         run_once(&self.store, order, setup, machine, &mut watcher, progress)
     }

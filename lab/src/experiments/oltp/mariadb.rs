@@ -4,12 +4,12 @@
 use crate::kits::tpcc::{MariadbServer, MariadbStore, ServerSettings, TpccError};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::pages::Pages;
-use super::private_server::{Driven, promote_mariadb, promotion_took};
+use super::pages::OltpPages;
+use super::private_server::{ServerRun, promote_mariadb, promotion_took};
 use super::run::fill;
-use super::server::tree_usage;
-use super::settings::{Database, DatabaseServer, EventSink, Io, OltpSettings, ServerKind, Setup};
-use super::watch::Processes;
+use super::server_usage::tree_usage;
+use super::settings::{Database, MeasuredDatabase, EventSink, ReadPath, OltpSettings, ServerKind, DerivedSettings};
+use super::watch::WatchedProcesses;
 use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, under_run};
 use hugeleaf_proof::rows::Results;
 
@@ -31,11 +31,11 @@ struct Mariadb<'a> {
     promoted: Vec<f64>,
 }
 
-fn settings(order: &OltpSettings, setup: Setup) -> ServerSettings {
+fn settings(order: &OltpSettings, setup: DerivedSettings) -> ServerSettings {
     // MariaDB's default bypasses the page cache.
     let method = match setup.io {
-        Io::Direct => "O_DIRECT",
-        Io::Cached | Io::Buffered => "fsync",
+        ReadPath::Direct => "O_DIRECT",
+        ReadPath::Cached | ReadPath::Buffered => "fsync",
     };
     ServerSettings {
         below: match &order.database {
@@ -55,11 +55,11 @@ fn settings(order: &OltpSettings, setup: Setup) -> ServerSettings {
 }
 
 /// Returns the settings that put the server on the pages of an arm.
-fn with_pages(mut settings: ServerSettings, pages: Pages, machine: &Machine<'_>) -> ServerSettings {
+fn with_pages(mut settings: ServerSettings, pages: OltpPages, machine: &Machine<'_>) -> ServerSettings {
     match (pages, pages.arm(machine.host)) {
-        (Pages::Run, _) => settings.start_with = under_run(machine.program, &[]),
-        (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => settings.huge_pages = true,
-        (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Thp => {
+        (OltpPages::Run, _) => settings.start_with = under_run(machine.program, &[]),
+        (OltpPages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => settings.huge_pages = true,
+        (OltpPages::Asked(_), Some(arm)) if arm.kind == PageKind::Thp => {
             let flags = ["--data", &arm.to_string(), "--stack", "base"];
             settings.start_with = under_run(machine.program, &flags);
         }
@@ -79,7 +79,7 @@ impl<'a> Mariadb<'a> {
     }
 
     /// Returns the server, and starts it if necessary.
-    fn server(&mut self, setup: Setup) -> Result<&mut MariadbServer, BenchError> {
+    fn server(&mut self, setup: DerivedSettings) -> Result<&mut MariadbServer, BenchError> {
         Ok(match &mut self.server {
             Some(server) => server,
             none => none.insert(
@@ -88,7 +88,7 @@ impl<'a> Mariadb<'a> {
         })
     }
 
-    fn store(&mut self, setup: Setup) -> Result<MariadbStore, BenchError> {
+    fn store(&mut self, setup: DerivedSettings) -> Result<MariadbStore, BenchError> {
         let root = self.machine.root.clone();
         let server = self.server(setup)?;
         let store = MariadbStore::new(&server.socket()).in_folder(server.folder());
@@ -99,7 +99,7 @@ impl<'a> Mariadb<'a> {
     }
 
     /// Refuses an arm whose pool is too small for the buffer pool and its additional buffers.
-    fn check_pool(&self, pages: Pages, cache: Bytes) -> Result<(), BenchError> {
+    fn check_pool(&self, pages: OltpPages, cache: Bytes) -> Result<(), BenchError> {
         let Some(arm) = pages.arm(self.machine.host) else {
             return Ok(());
         };
@@ -120,10 +120,10 @@ impl<'a> Mariadb<'a> {
     }
 }
 
-impl DatabaseServer for Mariadb<'_> {
-    fn check(&self, pages: Pages) -> Result<(), BenchError> {
+impl MeasuredDatabase for Mariadb<'_> {
+    fn check(&self, pages: OltpPages) -> Result<(), BenchError> {
         match pages {
-            Pages::Locked => Err(BenchError::usage(
+            OltpPages::Locked => Err(BenchError::usage(
                 "bench oltp: --pages locked: not supported for a server's buffer pool",
                 "hugeleaf-lab oltp --start mariadb --pages base,run,promoted,hugetlb:2M",
             )),
@@ -133,13 +133,13 @@ impl DatabaseServer for Mariadb<'_> {
 
     fn fill(&mut self, progress: EventSink<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
-        let setup = Setup::from_settings(order, machine)?;
+        let setup = DerivedSettings::from_settings(order, machine)?;
         let store = self.store(setup)?;
         fill(&store, order, machine, progress).map(drop)
     }
 
     /// Restarts the server on other pages with the same data for an arm, and warms it.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
+    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings) -> Result<(), BenchError> {
         let Some(pages) = pages else {
             return self.server(setup).map(drop);
         };
@@ -149,26 +149,26 @@ impl DatabaseServer for Mariadb<'_> {
         server.restart(&settings).map_err(TpccError::from)?;
         self.store(setup)?.warm(setup.touch)?;
         match pages {
-            Pages::Promoted => self.promote(),
+            OltpPages::Promoted => self.promote(),
             _ => Ok(()),
         }
     }
 
     fn drive(
         &mut self,
-        pages: Option<Pages>,
-        setup: Setup,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
         progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let store = self.store(setup)?;
         let server = self.server(setup)?;
-        let driven = Driven {
+        let driven = ServerRun {
             order,
             machine,
             store: &store,
             folder: server.folder(),
-            processes: Processes::of_server(server.pid(), machine.host, false),
+            processes: WatchedProcesses::of_server(server.pid(), machine.host, false),
         };
         driven.drive(pages, setup, progress)
     }

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::embedded::Embedded;
 use super::external_server::ExternalServer;
 use super::rows::{AS_IT_IS, charts, main, remarks};
-use super::settings::{Database, DatabaseServer, OltpSettings, ServerKind, Setup};
-use super::{Pages, mariadb, postgres, setup, translation_cost};
+use super::settings::{Database, MeasuredDatabase, OltpSettings, ServerKind, DerivedSettings};
+use super::{OltpPages, mariadb, postgres, derived_settings, translation_cost};
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{ArmInfo, PageLayout, Parameter, Results, Sample};
@@ -25,8 +25,8 @@ pub fn measure(
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
-    let setup = Setup::from_settings(order, machine)?;
-    let server: Box<dyn DatabaseServer + '_> = match &order.database {
+    let setup = DerivedSettings::from_settings(order, machine)?;
+    let server: Box<dyn MeasuredDatabase + '_> = match &order.database {
         Database::Sqlite(folder) => Box::new(Embedded {
             folder,
             order,
@@ -60,8 +60,8 @@ pub fn measure(
 }
 
 fn as_it_is(
-    mut server: Box<dyn DatabaseServer + '_>,
-    setup: Setup,
+    mut server: Box<dyn MeasuredDatabase + '_>,
+    setup: DerivedSettings,
     mut run: Measuring<'_>,
 ) -> Result<Results, BenchError> {
     server.start(None, setup)?;
@@ -75,9 +75,9 @@ fn as_it_is(
 
 /// Runs all arms at all steps, then drops the server: its memory is free before other memory is measured.
 fn on_pages(
-    mut server: Box<dyn DatabaseServer + '_>,
+    mut server: Box<dyn MeasuredDatabase + '_>,
     order: &OltpSettings,
-    setup: Setup,
+    setup: DerivedSettings,
     run: &mut Measuring<'_>,
 ) -> Result<(), BenchError> {
     for pages in &order.pages {
@@ -90,19 +90,19 @@ fn on_pages(
 }
 
 fn take_turns(
-    server: &mut dyn DatabaseServer,
+    server: &mut dyn MeasuredDatabase,
     order: &OltpSettings,
-    setup: Setup,
+    setup: DerivedSettings,
     run: &mut Measuring<'_>,
 ) -> Result<(), BenchError> {
-    let mut arms: Vec<(String, Pages)> = Vec::new();
+    let mut arms: Vec<(String, OltpPages)> = Vec::new();
     for pages in &order.pages {
         let label = pages.label(run.machine.host);
         if arms.iter().all(|(known, _)| *known != label) {
             arms.push((label, *pages));
         }
     }
-    let steps = setup::steps(order);
+    let steps = derived_settings::steps(order);
     let place = steps.as_ref().map(|(place, _)| *place);
     let at = |step: Option<u64>| -> Vec<Parameter> {
         let both = place.zip(step).into_iter();

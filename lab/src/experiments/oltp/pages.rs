@@ -8,7 +8,7 @@ use hugeleaf_workload::{AskedPages, PageArm};
 
 /// The requested pages of an arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pages {
+pub enum OltpPages {
     /// Pages of a size.
     Asked(AskedPages),
     /// Base pages that are locked in memory.
@@ -19,29 +19,29 @@ pub enum Pages {
     Promoted,
 }
 
-impl FromStr for Pages {
+impl FromStr for OltpPages {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Pages, String> {
+    fn from_str(text: &str) -> Result<OltpPages, String> {
         Ok(match text {
-            "locked" => Pages::Locked,
-            "run" => Pages::Run,
-            "promoted" => Pages::Promoted,
+            "locked" => OltpPages::Locked,
+            "run" => OltpPages::Run,
+            "promoted" => OltpPages::Promoted,
             _ => {
                 let asked = text.parse();
-                Pages::Asked(asked.map_err(|e| format!("{e}, locked, run or promoted"))?)
+                OltpPages::Asked(asked.map_err(|e| format!("{e}, locked, run or promoted"))?)
             }
         })
     }
 }
 
-impl Pages {
+impl OltpPages {
     pub fn label(self, host: &Host) -> String {
         match self {
-            Pages::Asked(asked) => PageArm::resolve(asked, host).to_string(),
-            Pages::Locked => "locked".to_owned(),
-            Pages::Run => "run".to_owned(),
-            Pages::Promoted => "promoted".to_owned(),
+            OltpPages::Asked(asked) => PageArm::resolve(asked, host).to_string(),
+            OltpPages::Locked => "locked".to_owned(),
+            OltpPages::Run => "run".to_owned(),
+            OltpPages::Promoted => "promoted".to_owned(),
         }
     }
 
@@ -52,9 +52,9 @@ impl Pages {
             kind: PageKind::Thp,
         };
         match self {
-            Pages::Asked(asked) => Some(PageArm::resolve(asked, host)),
-            Pages::Locked => Some(PageArm::base(host)),
-            Pages::Run | Pages::Promoted => host.pmd_page.get().map(thp),
+            OltpPages::Asked(asked) => Some(PageArm::resolve(asked, host)),
+            OltpPages::Locked => Some(PageArm::base(host)),
+            OltpPages::Run | OltpPages::Promoted => host.pmd_page.get().map(thp),
         }
     }
 }
@@ -80,10 +80,10 @@ mod tests {
             "run",
             "promoted",
         ] {
-            let pages: Pages = text.parse().unwrap();
+            let pages: OltpPages = text.parse().unwrap();
             assert_eq!(pages.label(&host), text);
         }
-        let error = "large".parse::<Pages>().unwrap_err();
+        let error = "large".parse::<OltpPages>().unwrap_err();
         assert!(error.contains("promoted"), "{error}");
     }
 }

@@ -1,15 +1,15 @@
 //! A PostgreSQL server of our own. With several arms, it is restarted for each run on other pages
 //! with the same data.
 
-use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
+use crate::kits::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, WarmMethod};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::pages::Pages;
-use super::private_server::{Driven, promotion_took};
+use super::pages::OltpPages;
+use super::private_server::{ServerRun, promotion_took};
 use super::run::fill;
-use super::server::tree_usage;
-use super::settings::{Database, DatabaseServer, EventSink, Io, OltpSettings, ServerKind, Setup};
-use super::watch::Processes;
+use super::server_usage::tree_usage;
+use super::settings::{Database, MeasuredDatabase, EventSink, ReadPath, OltpSettings, ServerKind, DerivedSettings};
+use super::watch::WatchedProcesses;
 use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, promote, under_run};
 use hugeleaf_proof::rows::Results;
 
@@ -23,7 +23,7 @@ pub(super) const KIND: ServerKind = ServerKind {
 /// First version of PostgreSQL that can read its files past the page cache.
 const DIRECT_FROM: u32 = 16;
 
-fn settings(order: &OltpSettings, setup: Setup) -> ServerSettings {
+fn settings(order: &OltpSettings, setup: DerivedSettings) -> ServerSettings {
     ServerSettings {
         below: match &order.database {
             Database::Started(_, below) => below.clone(),
@@ -34,15 +34,15 @@ fn settings(order: &OltpSettings, setup: Setup) -> ServerSettings {
         durability: order.durability,
         connections: setup.connections,
         more: match setup.io {
-            Io::Direct => vec!["debug_io_direct=data".to_owned()],
-            Io::Cached | Io::Buffered => Vec::new(),
+            ReadPath::Direct => vec!["debug_io_direct=data".to_owned()],
+            ReadPath::Cached | ReadPath::Buffered => Vec::new(),
         },
         start_with: Vec::new(),
     }
 }
 
-fn start(order: &OltpSettings, setup: Setup) -> Result<PostgresServer, BenchError> {
-    if setup.io == Io::Direct {
+fn start(order: &OltpSettings, setup: DerivedSettings) -> Result<PostgresServer, BenchError> {
+    if setup.io == ReadPath::Direct {
         let version = PostgresServer::version().map_err(TpccError::from)?;
         if version < DIRECT_FROM {
             return Err(BenchError::missing(
@@ -79,7 +79,7 @@ struct Postgres<'a> {
     server: Option<PostgresServer>,
     /// Durations of promotions in seconds, run by run.
     promoted: Vec<f64>,
-    warmed: Option<Warmed>,
+    warmed: Option<WarmMethod>,
 }
 
 impl<'a> Postgres<'a> {
@@ -94,7 +94,7 @@ impl<'a> Postgres<'a> {
     }
 
     /// Returns the server, and starts it if necessary.
-    fn server(&mut self, setup: Setup) -> Result<&mut PostgresServer, BenchError> {
+    fn server(&mut self, setup: DerivedSettings) -> Result<&mut PostgresServer, BenchError> {
         Ok(match &mut self.server {
             Some(server) => server,
             none => none.insert(start(self.order, setup)?),
@@ -104,8 +104,8 @@ impl<'a> Postgres<'a> {
     /// Refuses an arm whose pool is too small for the shared memory.
     fn check_pool(
         &mut self,
-        pages: Pages,
-        setup: Setup,
+        pages: OltpPages,
+        setup: DerivedSettings,
         settings: &ServerSettings,
     ) -> Result<(), BenchError> {
         let arm = pages.arm(self.machine.host);
@@ -141,12 +141,12 @@ impl<'a> Postgres<'a> {
     }
 }
 
-impl DatabaseServer for Postgres<'_> {
-    fn check(&self, pages: Pages) -> Result<(), BenchError> {
+impl MeasuredDatabase for Postgres<'_> {
+    fn check(&self, pages: OltpPages) -> Result<(), BenchError> {
         let host = self.machine.host;
         let why = match (pages, pages.arm(host)) {
-            (Pages::Locked, _) => "not supported for a server's shared memory",
-            (Pages::Asked(_), Some(arm))
+            (OltpPages::Locked, _) => "not supported for a server's shared memory",
+            (OltpPages::Asked(_), Some(arm))
                 if arm.kind == PageKind::Thp && host.pmd_page.get() != Some(arm.size) =>
             {
                 "shared memory can only use the full transparent huge page size"
@@ -161,13 +161,13 @@ impl DatabaseServer for Postgres<'_> {
 
     fn fill(&mut self, progress: EventSink<'_>) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
-        let setup = Setup::from_settings(order, machine)?;
+        let setup = DerivedSettings::from_settings(order, machine)?;
         let store = store_of(self.server(setup)?, order, machine)?;
         fill(&store, order, machine, progress).map(drop)
     }
 
     /// Restarts the server on other pages with the same data for an arm, and warms it.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError> {
+    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let Some(pages) = pages else {
             return self.server(setup).map(drop);
@@ -182,33 +182,33 @@ impl DatabaseServer for Postgres<'_> {
         match pages {
             // Promoted while the store is connected, as a server's own connections are: memory that
             // is in no page table is skipped.
-            Pages::Promoted => self.promote(),
+            OltpPages::Promoted => self.promote(),
             _ => Ok(()),
         }
     }
 
     fn drive(
         &mut self,
-        pages: Option<Pages>,
-        setup: Setup,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
         progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
         let server = self.server(setup)?;
         let store = store_of(server, order, machine)?;
-        let driven = Driven {
+        let driven = ServerRun {
             order,
             machine,
             store: &store,
             folder: server.folder(),
-            processes: Processes::of_server(server.pid(), machine.host, true),
+            processes: WatchedProcesses::of_server(server.pid(), machine.host, true),
         };
         driven.drive(pages, setup, progress)
     }
 
     fn caveats(&self) -> Vec<String> {
         let mut caveats: Vec<String> = promotion_took(&self.promoted).into_iter().collect();
-        if self.warmed == Some(Warmed::ByKeys) {
+        if self.warmed == Some(WarmMethod::ByKeys) {
             caveats.push(
                 "the cache was filled by reading tables by key, not block by block".to_owned(),
             );
@@ -218,15 +218,15 @@ impl DatabaseServer for Postgres<'_> {
 }
 
 /// Returns the settings that put a server on the pages of an arm.
-fn with_pages(mut settings: ServerSettings, pages: Pages, machine: &Machine<'_>) -> ServerSettings {
+fn with_pages(mut settings: ServerSettings, pages: OltpPages, machine: &Machine<'_>) -> ServerSettings {
     match (pages, pages.arm(machine.host)) {
-        (Pages::Run, _) => settings.start_with = under_run(machine.program, &[]),
-        (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => {
+        (OltpPages::Run, _) => settings.start_with = under_run(machine.program, &[]),
+        (OltpPages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => {
             let kibibytes = arm.size.bytes().get() / 1024;
             settings.huge_pages = true;
             settings.more.push(format!("huge_page_size={kibibytes}kB"));
         }
-        (Pages::Asked(_), Some(arm)) if arm.kind == PageKind::Thp => {
+        (OltpPages::Asked(_), Some(arm)) if arm.kind == PageKind::Thp => {
             let arm = arm.to_string();
             let flags = ["--shm", &arm, "--data", "base", "--stack", "base"];
             settings.start_with = under_run(machine.program, &flags);

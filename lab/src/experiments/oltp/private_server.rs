@@ -8,10 +8,10 @@ use hugeleaf_host::{Host, PageUsage};
 use hugeleaf_units::{Bytes, PageKind};
 
 use super::copier::Copier;
-use super::pages::Pages;
+use super::pages::OltpPages;
 use super::run::run_once;
-use super::settings::{EventSink, OltpSettings, Setup};
-use super::watch::{Processes, Watcher};
+use super::settings::{EventSink, OltpSettings, DerivedSettings};
+use super::watch::{WatchedProcesses, Watcher};
 use hugeleaf_proof::Spread;
 use hugeleaf_proof::bench::{BenchError, Machine, MovedNone, promote};
 use hugeleaf_proof::rows::Results;
@@ -21,21 +21,21 @@ use hugeleaf_proof::rows::Results;
 const NEARLY_ALL: f64 = 0.99;
 
 /// A server of this host that is about to be driven.
-pub(super) struct Driven<'a> {
+pub(super) struct ServerRun<'a> {
     pub order: &'a OltpSettings,
     pub machine: &'a Machine<'a>,
     pub store: &'a dyn Store,
     pub folder: &'a Path,
-    pub processes: Processes<'a>,
+    pub processes: WatchedProcesses<'a>,
 }
 
-impl Driven<'_> {
+impl ServerRun<'_> {
     /// Runs the load once, with a concurrent copy if the order requests one. Reads back whether it was on the pages of
     /// the arm.
     pub fn drive(
         self,
-        pages: Option<Pages>,
-        setup: Setup,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
         progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
@@ -74,13 +74,13 @@ const NOT_WHOLE: MovedNone<'static> = (
 );
 
 /// Returns true if nearly all memory is on the pages of an arm. `run` uses any huge pages.
-pub(crate) fn is_on(held: &[PageUsage], pages: Pages, host: &Host) -> bool {
+pub(crate) fn is_on(held: &[PageUsage], pages: OltpPages, host: &Host) -> bool {
     let sum = |of: &dyn Fn(&&PageUsage) -> bool| -> Bytes {
         held.iter().filter(of).map(|held| held.bytes).sum()
     };
     let arm = pages.arm(host);
     let on = sum(&|held| match pages {
-        Pages::Run => held.kind != PageKind::Base,
+        OltpPages::Run => held.kind != PageKind::Base,
         _ => arm.is_some_and(|arm| held.size == arm.size && held.kind == arm.kind),
     });
     let all = sum(&|_| true);
@@ -110,11 +110,11 @@ mod tests {
         let small = |mebibytes| held(base, PageKind::Base, mebibytes);
         let thp = |mebibytes| held(large, PageKind::Thp, mebibytes);
         let pool = |mebibytes| held(large, PageKind::Hugetlb, mebibytes);
-        let promoted = |held: &[PageUsage]| is_on(held, Pages::Promoted, &host);
+        let promoted = |held: &[PageUsage]| is_on(held, OltpPages::Promoted, &host);
         assert!(promoted(&[small(10), thp(990)]));
         assert!(!promoted(&[small(11), thp(989)]));
         // Pool pages are not THP, but `run` accepts both; without memory nothing can be determined.
-        assert!(!promoted(&[pool(990)]) && is_on(&[pool(990)], Pages::Run, &host));
-        assert!(!promoted(&[]) && !is_on(&[small(1)], Pages::Run, &host));
+        assert!(!promoted(&[pool(990)]) && is_on(&[pool(990)], OltpPages::Run, &host));
+        assert!(!promoted(&[]) && !is_on(&[small(1)], OltpPages::Run, &host));
     }
 }

@@ -1,6 +1,6 @@
 //! The quantities and charts of `hugeleaf-lab oltp`.
 
-use crate::kits::tpcc::{DriverResult, Latency, TransactionKind};
+use crate::kits::tpcc::{DriverResult, TransactionStats, TransactionKind};
 
 use super::watch::ServerSample;
 use hugeleaf_proof::bench::chase::READ;
@@ -145,7 +145,7 @@ pub(super) fn of_run(outcome: &DriverResult, seen: &ServerSample) -> Vec<(Quanti
 }
 
 /// Adds the quantities of a kind of transaction. A kind that did not occur has no times.
-fn of_kind(kind: &str, seen: &Latency, all: f64, known: &mut Vec<(Quantity, f64)>) {
+fn of_kind(kind: &str, seen: &TransactionStats, all: f64, known: &mut Vec<(Quantity, f64)>) {
     let named = |which: &str| format!("{kind} {which}");
     let ended = seen.committed + seen.rolled_back;
     let times = [

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::kits::tpcc::{
-    DriverSettings, LoadEvent, Origin, Pace, Scale, Store, check, drive, load,
+    DriverSettings, LoadEvent, DatasetSpec, Pace, Scale, Store, check, drive, load,
 };
 use serde_json::json;
 
 use super::rows::{AS_IT_IS, of_run};
-use super::settings::{EventSink, OltpSettings, Setup};
+use super::settings::{EventSink, OltpSettings, DerivedSettings};
 use super::watch::Watcher;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::{PageLayout, Results, Sample, fields};
@@ -21,9 +21,9 @@ pub(super) fn fill(
     order: &OltpSettings,
     machine: &Machine<'_>,
     progress: EventSink<'_>,
-) -> Result<Origin, BenchError> {
+) -> Result<DatasetSpec, BenchError> {
     let mut shown = |event: LoadEvent| progress(filling(event));
-    let origin = Origin {
+    let origin = DatasetSpec {
         warehouses: order.warehouses,
         shards: store.shards(order.warehouses),
         scale: Scale::shrunk(order.shrink),
@@ -43,7 +43,7 @@ pub(super) fn fill(
 pub(super) fn run_once(
     store: &dyn Store,
     order: &OltpSettings,
-    setup: Setup,
+    setup: DerivedSettings,
     machine: &Machine<'_>,
     watcher: &mut Watcher<'_>,
     progress: EventSink<'_>,
@@ -106,8 +106,8 @@ fn describe(
     results: &mut Results,
     (store, version): (&dyn Store, &str),
     order: &OltpSettings,
-    setup: Setup,
-    origin: &Origin,
+    setup: DerivedSettings,
+    origin: &DatasetSpec,
 ) {
     let (warehouses, connections) = (origin.warehouses, setup.connections);
     let touched = setup.touch.unwrap_or(warehouses);
@@ -150,7 +150,7 @@ fn filling(event: LoadEvent) -> BenchEvent {
     }
 }
 
-fn caveats(origin: &Origin, order: &OltpSettings) -> Vec<String> {
+fn caveats(origin: &DatasetSpec, order: &OltpSettings) -> Vec<String> {
     let mut caveats = vec![
         "the load follows the rules of TPC-C, but this is no TPC-C result: compare it only with \
          results of hugeleaf"

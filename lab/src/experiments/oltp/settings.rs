@@ -9,7 +9,7 @@ use crate::kits::tpcc::{Durability, TpccError};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-use super::pages::Pages;
+use super::pages::OltpPages;
 use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::Results;
 
@@ -29,7 +29,7 @@ pub struct OltpSettings {
     /// Cache sizes of the steps.
     pub by_cache: Vec<Bytes>,
     /// Path of reads outside the cache, or the demand that all touched data fits the cache.
-    pub io: Option<Io>,
+    pub io: Option<ReadPath>,
     /// Length of a file that is copied while the load runs.
     pub copy_beside: Option<Bytes>,
     /// Time at which commits must be on the disk.
@@ -42,12 +42,12 @@ pub struct OltpSettings {
     /// True if the data of an earlier run is removed first.
     pub refill: bool,
     /// The arms; the first is the baseline. Without any there is one run, as it is.
-    pub pages: Vec<Pages>,
+    pub pages: Vec<OltpPages>,
     /// True to measure the cost of an address translation on these pages.
     pub translation: bool,
     pub rounds: usize,
     /// The pages of the cache of this process, which is one run of an arm.
-    pub arm: Option<Pages>,
+    pub arm: Option<OltpPages>,
     pub count: bool,
     /// Seed of the rows and of the requests.
     pub seed: u64,
@@ -56,7 +56,7 @@ pub struct OltpSettings {
 /// The path of reads that miss the database's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Io {
+pub enum ReadPath {
     /// All data fits the cache.
     Cached,
     /// Through the page cache of the host.
@@ -95,7 +95,7 @@ pub struct ServerKind {
     /// Name of the server in `--start`.
     pub name: &'static str,
     pub(super) warehouse: Bytes,
-    pub(super) make: for<'a> fn(&'a OltpSettings, &'a Machine<'a>) -> Box<dyn DatabaseServer + 'a>,
+    pub(super) make: for<'a> fn(&'a OltpSettings, &'a Machine<'a>) -> Box<dyn MeasuredDatabase + 'a>,
 }
 
 impl fmt::Debug for ServerKind {
@@ -107,17 +107,17 @@ impl fmt::Debug for ServerKind {
 pub(super) type EventSink<'a> = &'a mut dyn FnMut(BenchEvent);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Setup {
+pub(super) struct DerivedSettings {
     pub(super) cache: Bytes,
     pub(super) connections: usize,
     pub(super) touch: Option<i32>,
-    pub(super) io: Io,
+    pub(super) io: ReadPath,
 }
 
 /// A database whose memory can be on the pages of an arm. It is stopped when dropped.
-pub(super) trait DatabaseServer {
+pub(super) trait MeasuredDatabase {
     /// Refuses pages that this database cannot use on any host.
-    fn check(&self, pages: Pages) -> Result<(), BenchError>;
+    fn check(&self, pages: OltpPages) -> Result<(), BenchError>;
 
     /// Fills it before its first run, so that filling does not affect a measured cache.
     fn fill(&mut self, progress: EventSink<'_>) -> Result<(), BenchError>;
@@ -125,14 +125,14 @@ pub(super) trait DatabaseServer {
     /// Starts it with a setup, on the pages of an arm or as it is, and warms it for the arm.
     ///
     /// # Errors
-    /// [`BenchError::PagesMissing`] if the host lacks these pages; [`DatabaseServer::drive`] can return it as well.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<(), BenchError>;
+    /// [`BenchError::PagesMissing`] if the host lacks these pages; [`MeasuredDatabase::drive`] can return it as well.
+    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings) -> Result<(), BenchError>;
 
     /// Makes one run: the load, its counters, and the pages of its memory.
     fn drive(
         &mut self,
-        pages: Option<Pages>,
-        setup: Setup,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
         progress: EventSink<'_>,
     ) -> Result<Results, BenchError>;
 

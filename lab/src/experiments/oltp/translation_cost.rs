@@ -7,8 +7,8 @@ use hugeleaf_workload::PageArm;
 use serde_json::Value as Json;
 
 use super::run::NOT_COUNTED;
-use super::settings::{OltpSettings, Setup};
-use super::watch::CountedBy;
+use super::settings::{OltpSettings, DerivedSettings};
+use super::watch::CountedEvents;
 use hugeleaf_proof::bench::BenchEvent;
 use hugeleaf_proof::bench::Measuring;
 use hugeleaf_proof::bench::chase::{ChaseSettings, READ, cache_line, measure as chase};
@@ -20,7 +20,7 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Reports the processor's events. If it has no counters, measures by `bench chase` over memory as
 /// long as the cache.
-pub(super) fn add(run: &mut Measuring<'_>, order: &OltpSettings, setup: Setup) {
+pub(super) fn add(run: &mut Measuring<'_>, order: &OltpSettings, setup: DerivedSettings) {
     if let Some(by) = counted_by(&run.results) {
         run.results.remarks.push(by.in_words());
         return;
@@ -66,7 +66,7 @@ pub(super) fn add(run: &mut Measuring<'_>, order: &OltpSettings, setup: Setup) {
 }
 
 /// Returns the events that were counted in the first run at the largest step.
-fn counted_by(results: &Results) -> Option<CountedBy> {
+fn counted_by(results: &Results) -> Option<CountedEvents> {
     let all = results.settings.get("counted_by").and_then(Json::as_array);
     let largest = results.settings.get("steps");
     let largest = largest.and_then(|steps| steps["values"].as_array()?.last());

@@ -2,19 +2,19 @@
 
 use std::time::Instant;
 
-use crate::kits::tpcc::Onlooker;
+use crate::kits::tpcc::MeasurementObserver;
 use hugeleaf_host::{Host, PageUsage, Root};
 use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::server::{cache_pages, tree};
+use super::server_usage::{cache_pages, tree};
 use hugeleaf_proof::bench::page_tables;
 use hugeleaf_proof::metric::{MetricError, TranslationTotals, Translations};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Processes<'a> {
+pub(super) enum WatchedProcesses<'a> {
     ExternalServer,
     Own,
     /// A server of this host, with its children.
@@ -26,20 +26,20 @@ pub(super) enum Processes<'a> {
     },
 }
 
-impl<'a> Processes<'a> {
+impl<'a> WatchedProcesses<'a> {
     /// Returns the processes of a server of this host; none if it does not run.
-    pub(super) fn of_server(pid: Option<u32>, host: &'a Host, shared: bool) -> Processes<'a> {
+    pub(super) fn of_server(pid: Option<u32>, host: &'a Host, shared: bool) -> WatchedProcesses<'a> {
         match pid {
-            Some(pid) => Processes::DatabaseServer { pid, host, shared },
-            None => Processes::ExternalServer,
+            Some(pid) => WatchedProcesses::DatabaseServer { pid, host, shared },
+            None => WatchedProcesses::ExternalServer,
         }
     }
 }
 
-/// Observes a run. See [`Onlooker`].
+/// Observes a run. See [`MeasurementObserver`].
 pub(super) struct Watcher<'a> {
     root: &'a Root,
-    processes: Processes<'a>,
+    processes: WatchedProcesses<'a>,
     /// True to count cycles, instructions and TLB misses with the processor.
     pub(super) count: bool,
     /// Returns the bytes written so far by a concurrent copier, if there is one.
@@ -55,7 +55,7 @@ pub(super) struct ServerSample {
     pub(super) page_tables: Option<Bytes>,
     /// Pages of a server's cache at the end.
     pub(super) pages: Option<Vec<PageUsage>>,
-    pub(super) counted: Option<(TranslationTotals, CountedBy)>,
+    pub(super) counted: Option<(TranslationTotals, CountedEvents)>,
     /// Reason why the processor did not count, if it was to.
     pub(super) why_not_counted: Option<String>,
     /// Rate of the concurrent copy, in bytes a second.
@@ -64,7 +64,7 @@ pub(super) struct ServerSample {
 
 /// The processor events that counted, in user mode, in one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct CountedBy {
+pub(super) struct CountedEvents {
     cycles: String,
     instructions: String,
     /// Misses of the data TLB, or page-table walks if the processor counts them. Missing if neither is
@@ -76,7 +76,7 @@ pub(super) struct CountedBy {
     share_of_time: Option<f64>,
 }
 
-impl CountedBy {
+impl CountedEvents {
     /// Describes the events that counted, and those that did not.
     pub(super) fn in_words(&self) -> String {
         let share = self.share_of_time.filter(|share| *share < 0.995);
@@ -98,7 +98,7 @@ impl CountedBy {
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn new(processes: Processes<'a>, root: &'a Root) -> Watcher<'a> {
+    pub(super) fn new(processes: WatchedProcesses<'a>, root: &'a Root) -> Watcher<'a> {
         Watcher {
             root,
             processes,
@@ -112,14 +112,14 @@ impl<'a> Watcher<'a> {
 
     fn pids(&self) -> Vec<u32> {
         match &self.processes {
-            Processes::ExternalServer => Vec::new(),
-            Processes::Own => vec![std::process::id()],
-            Processes::DatabaseServer { pid, .. } => tree(self.root, *pid),
+            WatchedProcesses::ExternalServer => Vec::new(),
+            WatchedProcesses::Own => vec![std::process::id()],
+            WatchedProcesses::DatabaseServer { pid, .. } => tree(self.root, *pid),
         }
     }
 }
 
-impl Onlooker for Watcher<'_> {
+impl MeasurementObserver for Watcher<'_> {
     fn begins(&mut self) {
         if self.count {
             let pids: Vec<Pid> = self.pids().into_iter().map(Pid).collect();
@@ -145,17 +145,17 @@ impl Onlooker for Watcher<'_> {
         }
         let pids = self.pids();
         self.seen.page_tables = page_tables(self.root, &pids);
-        if let Processes::DatabaseServer { host, shared, .. } = &self.processes {
+        if let WatchedProcesses::DatabaseServer { host, shared, .. } = &self.processes {
             let kernel = Kernel::new();
             self.seen.pages = cache_pages(self.root, &kernel, host, &pids, *shared);
         }
     }
 }
 
-fn counted(mut counters: Translations) -> Result<(TranslationTotals, CountedBy), MetricError> {
+fn counted(mut counters: Translations) -> Result<(TranslationTotals, CountedEvents), MetricError> {
     let totals = counters.totals()?;
     let misses = counters.misses.map(|event| event.name.to_owned());
-    let by = CountedBy {
+    let by = CountedEvents {
         cycles: CYCLES.name.to_owned(),
         instructions: INSTRUCTIONS.name.to_owned(),
         tlb_misses: misses.clone().ok(),
@@ -189,7 +189,7 @@ mod tests {
     fn what_is_not_looked_at_is_not_known() {
         let root = Root::live();
         let copied = || Some(7);
-        let mut elsewhere = Watcher::new(Processes::ExternalServer, &root);
+        let mut elsewhere = Watcher::new(WatchedProcesses::ExternalServer, &root);
         elsewhere.copied = Some(&copied);
         elsewhere.begins();
         elsewhere.ends();
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn of_this_process_it_counts_or_says_why_not() {
         let root = Root::live();
-        let mut own = Watcher::new(Processes::Own, &root);
+        let mut own = Watcher::new(WatchedProcesses::Own, &root);
         own.count = true;
         own.begins();
         let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
@@ -237,7 +237,7 @@ mod tests {
                 misses,
                 counted_share: Some(0.5),
             };
-            let by = CountedBy {
+            let by = CountedEvents {
                 cycles: "cycles".to_owned(),
                 instructions: "instructions".to_owned(),
                 tlb_misses: misses.map(|_| "DTLB_WALK".to_owned()),

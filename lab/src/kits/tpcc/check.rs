@@ -10,7 +10,7 @@ use std::thread;
 use crossbeam_channel::Sender;
 
 use super::error::{TpccError, joined};
-use super::store::{Origin, Store};
+use super::store::{DatasetSpec, Store};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Condition(u8);
@@ -48,7 +48,7 @@ impl Condition {
     }
 
     /// Returns the query: warehouse, district, order or customer, left side, right side.
-    fn sql(self, origin: &Origin) -> String {
+    fn sql(self, origin: &DatasetSpec) -> String {
         match self.0 {
             1 => FIRST.to_owned(),
             2 => SECOND.to_owned(),
@@ -100,14 +100,14 @@ impl fmt::Display for Violation {
 /// Those of the database; [`TpccError::Stopped`].
 pub fn check(
     store: &dyn Store,
-    origin: &Origin,
+    origin: &DatasetSpec,
     progress: &mut dyn FnMut(usize, usize),
     stop: &AtomicBool,
 ) -> Result<Vec<Violation>, TpccError> {
     let shards = usize::try_from(origin.shards).unwrap_or(0);
     let of = shards * Condition::all().count();
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let asking = Asking {
+    let asking = ConsistencyCheck {
         store,
         origin,
         shards,
@@ -141,16 +141,16 @@ pub fn check(
     Ok(violations)
 }
 
-struct Asking<'a> {
+struct ConsistencyCheck<'a> {
     store: &'a dyn Store,
-    origin: &'a Origin,
+    origin: &'a DatasetSpec,
     shards: usize,
     next: AtomicUsize,
     failed: AtomicBool,
     stop: &'a AtomicBool,
 }
 
-impl Asking<'_> {
+impl ConsistencyCheck<'_> {
     /// Processes one part after the other: first the lines of each database, which take longest,
     /// then the other conditions of each.
     fn work(&self, sender: &Sender<()>) -> Result<Vec<Violation>, TpccError> {

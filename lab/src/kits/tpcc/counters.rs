@@ -24,7 +24,7 @@ pub struct DatabaseCounters {
 /// Error for a counter that went down: it was reset, or the database was restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the database's own counters decreased during the measurement")]
-pub struct CounterError;
+pub struct CounterResetError;
 
 impl Add for DatabaseCounters {
     type Output = DatabaseCounters;
@@ -48,11 +48,11 @@ impl Add for DatabaseCounters {
 }
 
 impl Sub for DatabaseCounters {
-    type Output = Result<DatabaseCounters, CounterError>;
+    type Output = Result<DatabaseCounters, CounterResetError>;
 
-    fn sub(self, earlier: DatabaseCounters) -> Result<DatabaseCounters, CounterError> {
+    fn sub(self, earlier: DatabaseCounters) -> Result<DatabaseCounters, CounterResetError> {
         let less = |now: Option<u64>, then: Option<u64>| match (now, then) {
-            (Some(now), Some(then)) => now.checked_sub(then).map(Some).ok_or(CounterError),
+            (Some(now), Some(then)) => now.checked_sub(then).map(Some).ok_or(CounterResetError),
             _ => Ok(None),
         };
         Ok(DatabaseCounters {
@@ -91,6 +91,6 @@ mod tests {
         let difference = (more - some).unwrap();
         assert_eq!(difference.logical_reads, Some(2));
         assert_eq!(difference.physical_reads, None);
-        assert_eq!(some - more, Err(CounterError));
+        assert_eq!(some - more, Err(CounterResetError));
     }
 }

@@ -12,9 +12,9 @@ use hugeleaf_sys::{Usage, process_usage};
 use super::counters::DatabaseCounters;
 use super::error::{TpccError, joined};
 use super::input::{Input, Terminal};
-use super::random::{Constants, Random};
+use super::random::{NurandConstants, Random};
 use super::rules::TransactionKind;
-use super::store::{Origin, Session, Store, TransactionResult};
+use super::store::{DatasetSpec, Session, Store, TransactionResult};
 use hugeleaf_workload::latency_histogram::{record, times};
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -39,7 +39,7 @@ pub struct DriverSettings {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Latency {
+pub struct TransactionStats {
     pub committed: u64,
     /// Number of rollbacks that the standard prescribes (New-Order only).
     pub rolled_back: u64,
@@ -58,7 +58,7 @@ pub struct Latency {
 pub struct DriverResult {
     pub seconds: f64,
     /// Latencies by kind, in the order of [`TransactionKind::ALL`].
-    pub kinds: [Latency; 5],
+    pub kinds: [TransactionStats; 5],
     pub counters: DatabaseCounters,
     /// Number of transactions during which `counters` were counted, including those in progress at
     /// the end of the interval.
@@ -86,19 +86,19 @@ impl DriverResult {
 
 /// An observer of the measurement. At both moments all connections are open, so all processes of a
 /// server exist.
-pub trait Onlooker {
+pub trait MeasurementObserver {
     fn begins(&mut self) {}
     /// Called when counting has stopped, before any connection is closed.
     fn ends(&mut self) {}
 }
 
 /// Observes nothing.
-impl Onlooker for () {}
+impl MeasurementObserver for () {}
 
 /// Number of attempts before a transaction is given up.
 const TRIES: u32 = 1000;
 
-struct Drive<'a> {
+struct DriverState<'a> {
     run: DriverSettings,
     start: OnceLock<Instant>,
     failed: AtomicBool,
@@ -107,7 +107,7 @@ struct Drive<'a> {
     stop: &'a AtomicBool,
 }
 
-impl Drive<'_> {
+impl DriverState<'_> {
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
@@ -132,7 +132,7 @@ impl Drive<'_> {
     }
 }
 
-struct Post {
+struct ConnectionAssignment {
     shard: i32,
     terminal: Terminal,
 }
@@ -153,13 +153,13 @@ struct Tally {
 /// result then.
 pub fn drive(
     store: &dyn Store,
-    origin: &Origin,
+    origin: &DatasetSpec,
     run: DriverSettings,
-    onlooker: &mut dyn Onlooker,
+    onlooker: &mut dyn MeasurementObserver,
     progress: &mut dyn FnMut(Duration, Duration),
     stop: &AtomicBool,
 ) -> Result<DriverResult, TpccError> {
-    let drive = Drive {
+    let drive = DriverState {
         run,
         start: OnceLock::new(),
         failed: AtomicBool::new(false),
@@ -197,11 +197,11 @@ pub fn drive(
 }
 
 /// Distributes connections over databases, and warehouses over the connections of each.
-fn posts(origin: &Origin, run: &DriverSettings) -> Vec<Post> {
+fn posts(origin: &DatasetSpec, run: &DriverSettings) -> Vec<ConnectionAssignment> {
     let shards: Vec<(i32, (i32, i32))> = (0..origin.shards)
         .filter_map(|shard| Some((shard, origin.touched_of(shard, run.touched)?)))
         .collect();
-    let constants = Constants::for_run(Constants::for_load(origin.seed), run.seed);
+    let constants = NurandConstants::for_run(NurandConstants::for_load(origin.seed), run.seed);
     (0..run.connections)
         .map(|connection| {
             let (shard, reach) = shards[connection % shards.len()];
@@ -213,7 +213,7 @@ fn posts(origin: &Origin, run: &DriverSettings) -> Vec<Post> {
                 false => vec![homes[turn % homes.len()]],
             };
             let random = Random::new(run.seed, &[connection as u64]);
-            Post {
+            ConnectionAssignment {
                 shard,
                 terminal: Terminal::new(random, constants, origin.scale, own, reach),
             }
@@ -222,14 +222,14 @@ fn posts(origin: &Origin, run: &DriverSettings) -> Vec<Post> {
 }
 
 /// Measurements of the main thread over the interval.
-struct Interval {
+struct MeasuredInterval {
     seconds: f64,
     usage: Usage,
     before: DatabaseCounters,
 }
 
 fn wait_for_all(
-    drive: &Drive<'_>,
+    drive: &DriverState<'_>,
     workers: usize,
     ready: &Receiver<()>,
 ) -> Result<Instant, TpccError> {
@@ -245,11 +245,11 @@ fn wait_for_all(
 /// Measures the process's usage over the interval, and reads the database's counters at its start.
 fn watch(
     store: &dyn Store,
-    drive: &Drive<'_>,
+    drive: &DriverState<'_>,
     start: Instant,
-    onlooker: &mut dyn Onlooker,
+    onlooker: &mut dyn MeasurementObserver,
     progress: &mut dyn FnMut(Duration, Duration),
-) -> Result<Interval, TpccError> {
+) -> Result<MeasuredInterval, TpccError> {
     let (from, to) = edges(drive, start);
     let whole = to - start;
     let mut rest_until = |when: Instant| {
@@ -268,7 +268,7 @@ fn watch(
         return Err(TpccError::Stopped);
     }
     onlooker.ends();
-    Ok(Interval {
+    Ok(MeasuredInterval {
         seconds: (to - from).as_secs_f64(),
         usage,
         before,
@@ -276,15 +276,15 @@ fn watch(
 }
 
 /// Returns the moments at which counting begins and ends.
-fn edges(drive: &Drive<'_>, start: Instant) -> (Instant, Instant) {
+fn edges(drive: &DriverState<'_>, start: Instant) -> (Instant, Instant) {
     let from = start + drive.run.ramp_up;
     (from, from + drive.run.time)
 }
 
 fn work(
     store: &dyn Store,
-    mut post: Post,
-    drive: &Drive<'_>,
+    mut post: ConnectionAssignment,
+    drive: &DriverState<'_>,
     ready: &Sender<()>,
 ) -> Result<Tally, TpccError> {
     let mut tally = None;
@@ -319,7 +319,7 @@ fn work(
 fn loop_until_the_end(
     session: &mut dyn Session,
     terminal: &mut Terminal,
-    drive: &Drive<'_>,
+    drive: &DriverState<'_>,
     start: Instant,
 ) -> Result<Tally, TpccError> {
     let (from, to) = edges(drive, start);
@@ -363,7 +363,7 @@ fn loop_until_the_end(
     Ok(tally)
 }
 
-fn rest(drive: &Drive<'_>, seconds: f64, to: Instant) {
+fn rest(drive: &DriverState<'_>, seconds: f64, to: Instant) {
     let length = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     let end = Instant::now().checked_add(length).map_or(to, |e| e.min(to));
     drive.sleep_until(end);
@@ -373,7 +373,7 @@ fn rest(drive: &Drive<'_>, seconds: f64, to: Instant) {
 fn send(
     session: &mut dyn Session,
     input: &Input,
-    drive: &Drive<'_>,
+    drive: &DriverState<'_>,
 ) -> Result<(TransactionResult, u64), TpccError> {
     for tries in 0..TRIES {
         let answer = session.run(input)?;
@@ -422,7 +422,7 @@ impl Tally {
 
 fn summed(
     tallies: Vec<Tally>,
-    interval: &Interval,
+    interval: &MeasuredInterval,
     counters: DatabaseCounters,
 ) -> Result<DriverResult, TpccError> {
     let mut all = Tally::new();
@@ -450,10 +450,10 @@ fn summed(
     })
 }
 
-fn latency(all: &Tally, at: usize) -> Latency {
+fn latency(all: &Tally, at: usize) -> TransactionStats {
     let histogram = &all.latency[at];
     let seconds = |q: f64| Duration::from_nanos(histogram.value_at_quantile(q)).as_secs_f64();
-    Latency {
+    TransactionStats {
         committed: all.committed[at],
         rolled_back: all.rolled_back[at],
         conflicts: all.conflicts[at],
@@ -475,8 +475,8 @@ mod tests {
         shards: i32,
         connections: usize,
         touched: Option<i32>,
-    ) -> Vec<Post> {
-        let origin = Origin {
+    ) -> Vec<ConnectionAssignment> {
+        let origin = DatasetSpec {
             warehouses,
             shards,
             scale: Scale::STANDARD,
@@ -494,7 +494,7 @@ mod tests {
         posts(&origin, &run)
     }
 
-    fn homes(posts: &mut [Post]) -> Vec<i32> {
+    fn homes(posts: &mut [ConnectionAssignment]) -> Vec<i32> {
         let mut homes: Vec<i32> = posts
             .iter_mut()
             .flat_map(|post| {

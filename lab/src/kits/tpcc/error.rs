@@ -94,7 +94,7 @@ pub enum TpccError {
     #[error("no New-Order was committed in {0} s")]
     NoOrders(f64),
     #[error(transparent)]
-    Counters(#[from] super::counters::CounterError),
+    Counters(#[from] super::counters::CounterResetError),
     #[error("a thread of the load ended without a message")]
     Thread,
     #[error("stopped on request")]

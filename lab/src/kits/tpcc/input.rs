@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::random::{Constants, Random};
+use super::random::{NurandConstants, Random};
 use super::rules::{DISTRICTS, LINES, Scale, TransactionKind};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct OrderLine {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Customer {
+pub enum CustomerSelector {
     Number(i32),
     /// By last name, given by its number ([`super::last_name`]): the middle one of that name,
     /// ordered by first name.
@@ -73,7 +73,7 @@ pub struct Payment {
     /// The customer's warehouse, in 15 of a hundred cases another one.
     pub customer_warehouse: i32,
     pub customer_district: i32,
-    pub customer: Customer,
+    pub customer: CustomerSelector,
     pub amount: i64,
     pub at: i64,
 }
@@ -83,7 +83,7 @@ pub struct Payment {
 pub struct OrderStatus {
     pub warehouse: i32,
     pub district: i32,
-    pub customer: Customer,
+    pub customer: CustomerSelector,
 }
 
 /// The oldest orders of all districts are delivered (clause 2.7.1).
@@ -106,7 +106,7 @@ pub struct StockLevel {
 #[derive(Debug)]
 pub struct Terminal {
     random: Random,
-    constants: Constants,
+    constants: NurandConstants,
     scale: Scale,
     /// Warehouses of the terminal, in turn.
     homes: Vec<i32>,
@@ -123,7 +123,7 @@ impl Terminal {
     /// reach.
     pub fn new(
         random: Random,
-        constants: Constants,
+        constants: NurandConstants,
         scale: Scale,
         homes: Vec<i32>,
         reach: (i32, i32),
@@ -237,10 +237,10 @@ impl Terminal {
         }
     }
 
-    fn customer(&mut self) -> Customer {
+    fn customer(&mut self) -> CustomerSelector {
         match self.random.percent(60) {
-            true => Customer::Name(self.random.name(self.constants, self.scale)),
-            false => Customer::Number(self.random.customer(self.constants, self.scale)),
+            true => CustomerSelector::Name(self.random.name(self.constants, self.scale)),
+            false => CustomerSelector::Number(self.random.customer(self.constants, self.scale)),
         }
     }
 
@@ -266,10 +266,10 @@ mod tests {
     use super::*;
 
     fn terminal(seed: u64, homes: Vec<i32>, reach: (i32, i32)) -> Terminal {
-        let load = Constants::for_load(seed);
+        let load = NurandConstants::for_load(seed);
         Terminal::new(
             Random::new(seed, &[1]),
-            Constants::for_run(load, seed),
+            NurandConstants::for_run(load, seed),
             Scale::STANDARD,
             homes,
             reach,
@@ -297,7 +297,7 @@ mod tests {
                 }
                 Input::Payment(payment) => {
                     elsewhere += u32::from(payment.customer_warehouse != payment.warehouse);
-                    by_name += u32::from(matches!(payment.customer, Customer::Name(_)));
+                    by_name += u32::from(matches!(payment.customer, CustomerSelector::Name(_)));
                     assert!((100..=500_000).contains(&payment.amount));
                 }
                 _ => {}

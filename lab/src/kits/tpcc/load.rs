@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 
 use super::error::{TpccError, joined};
 use super::rules::Scale;
-use super::store::{LoadUnit, Loader, Origin, Store};
+use super::store::{LoadUnit, Loader, DatasetSpec, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadEvent {
@@ -54,11 +54,11 @@ fn shrunk(each: u64, scale: Scale) -> u64 {
 /// [`TpccError::Stopped`]; those of the database.
 pub fn load(
     store: &dyn Store,
-    wanted: &Origin,
+    wanted: &DatasetSpec,
     may_fill: bool,
     progress: &mut dyn FnMut(LoadEvent),
     stop: &AtomicBool,
-) -> Result<Origin, TpccError> {
+) -> Result<DatasetSpec, TpccError> {
     let origin = agree(store, wanted, may_fill)?;
     let shards = 0..origin.shards;
     let mut missing = Vec::new();
@@ -87,7 +87,7 @@ pub fn load(
     Ok(origin)
 }
 
-fn agree(store: &dyn Store, wanted: &Origin, may_fill: bool) -> Result<Origin, TpccError> {
+fn agree(store: &dyn Store, wanted: &DatasetSpec, may_fill: bool) -> Result<DatasetSpec, TpccError> {
     let Some(held) = store.loader(0)?.origin()? else {
         return match may_fill {
             true => Ok(*wanted),
@@ -104,7 +104,7 @@ fn agree(store: &dyn Store, wanted: &Origin, may_fill: bool) -> Result<Origin, T
     Ok(held)
 }
 
-fn described(origin: &Origin) -> String {
+fn described(origin: &DatasetSpec) -> String {
     let warehouses = match origin.warehouses {
         1 => "1 warehouse".to_owned(),
         n => format!("{n} warehouses"),
@@ -115,7 +115,7 @@ fn described(origin: &Origin) -> String {
     }
 }
 
-fn parts(origin: &Origin, shard: i32) -> Vec<LoadUnit> {
+fn parts(origin: &DatasetSpec, shard: i32) -> Vec<LoadUnit> {
     let (first, last) = origin.warehouses_of(shard);
     let mut parts = vec![LoadUnit::Items];
     parts.extend((first..=last).map(LoadUnit::Warehouse));
@@ -126,7 +126,7 @@ fn parts(origin: &Origin, shard: i32) -> Vec<LoadUnit> {
 /// Returns the missing parts.
 fn lacking(
     store: &dyn Store,
-    origin: &Origin,
+    origin: &DatasetSpec,
     shard: i32,
     parts: Vec<LoadUnit>,
 ) -> Result<Vec<LoadUnit>, TpccError> {
@@ -153,7 +153,7 @@ fn lacking(
 
 fn check_room(
     store: &dyn Store,
-    origin: &Origin,
+    origin: &DatasetSpec,
     missing: &[Vec<LoadUnit>],
 ) -> Result<(), TpccError> {
     let Some(free) = store.free_bytes() else {
@@ -180,7 +180,7 @@ fn check_room(
 /// Fills databases in parallel, as many at a time as there are processors.
 fn fill_all(
     store: &dyn Store,
-    origin: &Origin,
+    origin: &DatasetSpec,
     missing: &[Vec<LoadUnit>],
     of: usize,
     progress: &mut dyn FnMut(LoadEvent),
@@ -220,7 +220,7 @@ fn fill_all(
 /// Fills one database after the other until none is left.
 fn fill_some(
     store: &dyn Store,
-    origin: &Origin,
+    origin: &DatasetSpec,
     missing: &[Vec<LoadUnit>],
     next: &AtomicI32,
     sender: &Sender<LoadUnit>,

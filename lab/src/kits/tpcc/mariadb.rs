@@ -1,7 +1,7 @@
 //! The load on MariaDB: one database of the server, and a procedure for each transaction. A
 //! transaction is thus one message, and the server does the work.
 
-mod explain;
+mod error_mapping;
 mod fill;
 mod session;
 mod warm;
@@ -18,11 +18,11 @@ use super::counters::DatabaseCounters;
 use super::error::TpccError;
 use super::store::{Loader, Session, Store, free_bytes};
 
-use explain::DATABASE;
+use error_mapping::DATABASE;
 use fill::MariadbLoader;
 use session::MariadbSession;
 
-pub(crate) use explain::explain;
+pub(crate) use error_mapping::explain;
 pub use watch::{MariadbSeen, MariadbWatch};
 
 pub struct MariadbStore {

@@ -3,13 +3,13 @@
 //! Every row follows from the seed and its place. All databases thus get the same rows, and filling
 //! can continue after an interruption.
 
-use super::random::{Constants, Random, last_name};
+use super::random::{NurandConstants, Random, last_name};
 use super::rules::{DISTRICTS, LINES, NAMES, Scale};
-use super::store::Origin;
+use super::store::DatasetSpec;
 use super::tables::Table;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field<'a> {
+pub enum FieldValue<'a> {
     /// A number; money is in cents, a rate in hundredths of a percent.
     Int(i64),
     Text(&'a str),
@@ -17,27 +17,27 @@ pub enum Field<'a> {
     Null,
 }
 
-impl From<i32> for Field<'_> {
+impl From<i32> for FieldValue<'_> {
     fn from(number: i32) -> Self {
-        Field::Int(number.into())
+        FieldValue::Int(number.into())
     }
 }
 
-impl From<i64> for Field<'_> {
+impl From<i64> for FieldValue<'_> {
     fn from(number: i64) -> Self {
-        Field::Int(number)
+        FieldValue::Int(number)
     }
 }
 
-impl<'a> From<&'a String> for Field<'a> {
+impl<'a> From<&'a String> for FieldValue<'a> {
     fn from(text: &'a String) -> Self {
-        Field::Text(text)
+        FieldValue::Text(text)
     }
 }
 
-impl<'a> From<&'a str> for Field<'a> {
+impl<'a> From<&'a str> for FieldValue<'a> {
     fn from(text: &'a str) -> Self {
-        Field::Text(text)
+        FieldValue::Text(text)
     }
 }
 
@@ -47,23 +47,23 @@ macro_rules! row {
 }
 
 /// Receiver of the rows; an error ends their production.
-type Out<'a, E> = dyn FnMut(&[Field<'_>]) -> Result<(), E> + 'a;
+type RowSink<'a, E> = dyn FnMut(&[FieldValue<'_>]) -> Result<(), E> + 'a;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Population {
     scale: Scale,
     seed: u64,
-    constants: Constants,
+    constants: NurandConstants,
     now: i64,
 }
 
 impl Population {
     /// Describes the rows that belong to an origin.
-    pub fn new(origin: &Origin) -> Population {
+    pub fn new(origin: &DatasetSpec) -> Population {
         Population {
             scale: origin.scale,
             seed: origin.seed,
-            constants: Constants::for_load(origin.seed),
+            constants: NurandConstants::for_load(origin.seed),
             now: origin.filled_at,
         }
     }
@@ -88,7 +88,7 @@ impl Population {
     ///
     /// # Errors
     /// The error that `out` returns.
-    pub fn rows<E>(&self, table: Table, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    pub fn rows<E>(&self, table: Table, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         match table {
             Table::Item => self.items(out),
             Table::Warehouse => self.warehouse(warehouse, out),
@@ -107,7 +107,7 @@ impl Population {
         Random::new(self.seed, &[table as u64, part(warehouse), part(district)])
     }
 
-    fn items<E>(&self, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn items<E>(&self, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let mut random = self.random(Table::Item, 0, 0);
         let (mut name, mut data) = (String::new(), String::new());
         for item in 1..=self.scale.items {
@@ -120,7 +120,7 @@ impl Population {
         Ok(())
     }
 
-    fn warehouse<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn warehouse<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let mut random = self.random(Table::Warehouse, warehouse, 0);
         let mut name = String::new();
         random.letters(&mut name, 6, 10);
@@ -141,7 +141,7 @@ impl Population {
         ])
     }
 
-    fn districts<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn districts<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let mut random = self.random(Table::District, warehouse, 0);
         let mut name = String::new();
         for district in 1..=DISTRICTS {
@@ -171,7 +171,7 @@ impl Population {
         i64::from(self.scale.customers) * 1000
     }
 
-    fn stock<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn stock<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let mut random = self.random(Table::Stock, warehouse, 0);
         let mut names: [String; 10] = Default::default();
         let mut data = String::new();
@@ -189,7 +189,7 @@ impl Population {
         Ok(())
     }
 
-    fn customers<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn customers<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let (mut first, mut phone, mut data) = (String::new(), String::new(), String::new());
         for district in 1..=DISTRICTS {
             let mut random = self.random(Table::Customer, warehouse, district);
@@ -234,7 +234,7 @@ impl Population {
         Ok(())
     }
 
-    fn history<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn history<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let mut data = String::new();
         for district in 1..=DISTRICTS {
             let mut random = self.random(Table::History, warehouse, district);
@@ -249,7 +249,7 @@ impl Population {
         Ok(())
     }
 
-    fn orders<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn orders<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         for district in 1..=DISTRICTS {
             let mut random = self.random(Table::Orders, warehouse, district);
             let mut customers: Vec<i32> = (1..=self.scale.customers).collect();
@@ -257,11 +257,11 @@ impl Population {
             let lines = self.lines_of(warehouse, district);
             for ((order, customer), lines) in (1..).zip(customers).zip(lines) {
                 let carrier = match order <= self.scale.delivered() {
-                    true => Field::from(random.within(1, 10)),
-                    false => Field::Null,
+                    true => FieldValue::from(random.within(1, 10)),
+                    false => FieldValue::Null,
                 };
-                let (w, d) = (Field::from(warehouse), Field::from(district));
-                let (o, c) = (Field::from(order), Field::from(customer));
+                let (w, d) = (FieldValue::from(warehouse), FieldValue::from(district));
+                let (o, c) = (FieldValue::from(order), FieldValue::from(customer));
                 out(&[w, d, o, c, self.now.into(), carrier, lines.into(), 1.into()])?;
             }
         }
@@ -278,7 +278,7 @@ impl Population {
             .collect()
     }
 
-    fn new_orders<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn new_orders<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         for district in 1..=DISTRICTS {
             for order in self.scale.delivered() + 1..=self.scale.customers {
                 out(row![warehouse, district, order])?;
@@ -287,7 +287,7 @@ impl Population {
         Ok(())
     }
 
-    fn lines<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+    fn lines<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let mut info = String::new();
         for district in 1..=DISTRICTS {
             let mut random = self.random(Table::OrderLine, warehouse, district);
@@ -295,8 +295,8 @@ impl Population {
                 for number in 1..=lines {
                     let item = random.within(1, self.scale.items);
                     let (delivered, amount) = match order <= self.scale.delivered() {
-                        true => (Field::from(self.now), 0),
-                        false => (Field::Null, random.within(1, 999_999)),
+                        true => (FieldValue::from(self.now), 0),
+                        false => (FieldValue::Null, random.within(1, 999_999)),
                     };
                     random.letters(&mut info, 24, 24);
                     out(&[

@@ -1,7 +1,7 @@
 //! The load on PostgreSQL: one database with a schema of its own, and a function for each
 //! transaction. A transaction is thus one message, and the server does the work.
 
-mod explain;
+mod error_mapping;
 mod fill;
 mod session;
 mod warm;
@@ -15,11 +15,11 @@ use super::counters::DatabaseCounters;
 use super::error::TpccError;
 use super::store::{Durability, Loader, Session, Store, free_bytes};
 
-use explain::{SCHEMA, explain};
+use error_mapping::{SCHEMA, explain};
 use fill::PostgresLoader;
 use session::PostgresSession;
 
-pub use warm::{Warm, Warmed};
+pub use warm::{WarmConnection, WarmMethod};
 
 pub struct PostgresStore {
     config: Config,

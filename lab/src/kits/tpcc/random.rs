@@ -11,7 +11,7 @@ pub struct Random(fastrand::Rng);
 /// The constants C of the non-uniform numbers. They determine the most frequently requested customers
 /// and items, and stay the same for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Constants {
+pub struct NurandConstants {
     pub last: i32,
     pub customer: i32,
     pub item: i32,
@@ -22,10 +22,10 @@ const A_LAST: i32 = 255;
 const A_CUSTOMER: i32 = 1023;
 const A_ITEM: i32 = 8191;
 
-impl Constants {
-    pub fn for_load(seed: u64) -> Constants {
+impl NurandConstants {
+    pub fn for_load(seed: u64) -> NurandConstants {
         let mut random = Random::new(seed, &[0xC0]);
-        Constants {
+        NurandConstants {
             last: random.within(0, A_LAST),
             customer: random.within(0, A_CUSTOMER),
             item: random.within(0, A_ITEM),
@@ -34,15 +34,15 @@ impl Constants {
 
     /// Draws the constants of a run on this load. The distance between both constants for last names
     /// must be from 65 to 119, but neither 96 nor 112 (clause 2.1.6.1).
-    pub fn for_run(load: Constants, seed: u64) -> Constants {
+    pub fn for_run(load: NurandConstants, seed: u64) -> NurandConstants {
         let mut random = Random::new(seed, &[0xC1]);
         let last = loop {
             let last = random.within(0, A_LAST);
-            if Constants::fits(load.last, last) {
+            if NurandConstants::fits(load.last, last) {
                 break last;
             }
         };
-        Constants {
+        NurandConstants {
             last,
             customer: random.within(0, A_CUSTOMER),
             item: random.within(0, A_ITEM),
@@ -87,15 +87,15 @@ impl Random {
         (mixed + c) % (high - low + 1) + low
     }
 
-    pub fn name(&mut self, constants: Constants, scale: Scale) -> i32 {
+    pub fn name(&mut self, constants: NurandConstants, scale: Scale) -> i32 {
         self.non_uniform(A_LAST, constants.last, 0, scale.names() - 1)
     }
 
-    pub fn customer(&mut self, constants: Constants, scale: Scale) -> i32 {
+    pub fn customer(&mut self, constants: NurandConstants, scale: Scale) -> i32 {
         self.non_uniform(A_CUSTOMER, constants.customer, 1, scale.customers)
     }
 
-    pub fn item(&mut self, constants: Constants, scale: Scale) -> i32 {
+    pub fn item(&mut self, constants: NurandConstants, scale: Scale) -> i32 {
         self.non_uniform(A_ITEM, constants.item, 1, scale.items)
     }
 
@@ -187,8 +187,8 @@ mod tests {
     #[test]
     fn the_constants_of_a_run_keep_their_distance() {
         for seed in 0..500 {
-            let load = Constants::for_load(seed);
-            let run = Constants::for_run(load, seed + 1);
+            let load = NurandConstants::for_load(seed);
+            let run = NurandConstants::for_run(load, seed + 1);
             let distance = (load.last - run.last).abs();
             assert!((65..=119).contains(&distance), "{distance}");
             assert!(distance != 96 && distance != 112, "{distance}");

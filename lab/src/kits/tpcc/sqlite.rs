@@ -1,7 +1,7 @@
 //! The load on SQLite: warehouses spread over several database files, since a file has one writer.
 
 mod cache;
-mod explain;
+mod error_mapping;
 mod fill;
 mod session;
 mod status;
@@ -20,7 +20,7 @@ use super::tables::TABLES;
 
 pub use cache::install_cache;
 
-use explain::{explain, is_busy};
+use error_mapping::{explain, is_busy};
 use fill::SqliteLoader;
 use session::SqliteSession;
 

@@ -13,7 +13,7 @@ use super::tables::{TABLES, Table};
 
 /// Description of a database's data; stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
+pub struct DatasetSpec {
     pub warehouses: i32,
     /// Number of databases over which they are spread.
     pub shards: i32,
@@ -26,7 +26,7 @@ pub struct Origin {
 /// Version of the data that this kit stores in a database. Other versions are refused.
 const VERSION: i64 = 1;
 
-impl Origin {
+impl DatasetSpec {
     /// Returns the SQL that makes the tables of an empty database by `definition` and stores this
     /// origin.
     pub(crate) fn creation(&self, definition: impl Fn(Table) -> String) -> String {
@@ -53,10 +53,10 @@ impl Origin {
     }
 
     /// Parses the row of its table, with its version.
-    fn parse_row(row: &[Option<i64>]) -> Option<(i64, Origin)> {
+    fn parse_row(row: &[Option<i64>]) -> Option<(i64, DatasetSpec)> {
         let number = |at: usize| row.get(at).copied().flatten();
         let small = |at| i32::try_from(number(at)?).ok();
-        let origin = Origin {
+        let origin = DatasetSpec {
             warehouses: small(1)?,
             shards: small(2)?,
             scale: Scale {
@@ -84,7 +84,7 @@ impl Origin {
     /// warehouse.
     pub fn touched_of(&self, shard: i32, touched: Option<i32>) -> Option<(i32, i32)> {
         let (first, last) = self.warehouses_of(shard);
-        let share = Origin {
+        let share = DatasetSpec {
             warehouses: touched.unwrap_or(self.warehouses).clamp(1, self.warehouses),
             ..*self
         };
@@ -155,7 +155,7 @@ pub trait Loader {
     ///
     /// # Errors
     /// [`TpccError::ForeignData`] if there is other data; those of the database.
-    fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
+    fn origin(&mut self) -> Result<Option<DatasetSpec>, TpccError> {
         let (place, kind) = self.place();
         let foreign = |what: String| Err(TpccError::ForeignData { place, what });
         match self.marks()? {
@@ -167,7 +167,7 @@ pub trait Loader {
             "SELECT version, warehouses, shards, items, customers, undelivered, seed, filled_at \
              FROM kit",
         )?;
-        match rows.first().and_then(|row| Origin::parse_row(row)) {
+        match rows.first().and_then(|row| DatasetSpec::parse_row(row)) {
             Some((VERSION, origin)) => Ok(Some(origin)),
             Some((version, _)) => foreign(format!("a load of version {version}, not {VERSION}")),
             None => foreign("a load without a description".to_owned()),
@@ -177,7 +177,7 @@ pub trait Loader {
     ///
     /// # Errors
     /// Those of the database.
-    fn create(&mut self, origin: &Origin) -> Result<(), TpccError>;
+    fn create(&mut self, origin: &DatasetSpec) -> Result<(), TpccError>;
     /// Returns true if a part exists.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ pub trait Loader {
     ///
     /// # Errors
     /// Those of the database; nothing of the part exists then.
-    fn fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), TpccError>;
+    fn fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), TpccError>;
     /// Queries rows of numbers.
     ///
     /// # Errors

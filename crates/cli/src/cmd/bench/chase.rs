@@ -6,9 +6,9 @@ use hugeleaf_proof::bench::chase::{ChaseSettings, cache_line};
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_workload::AskedPages;
 
-use super::lists::parse_rounds;
-use super::lists::{WorkingSets, named, usual};
-use super::setup::{Output, Setup};
+use super::setup::{OutputArgs, Setup};
+use super::size_lists::parse_rounds;
+use super::size_lists::{WorkingSets, named, usual};
 use crate::context::{Context, Failure};
 
 /// Smallest default working set.
@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: OutputArgs,
 }
 
 impl Args {

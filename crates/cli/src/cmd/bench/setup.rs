@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use hugeleaf_host::Host;
 use hugeleaf_proof::bench::memory_limit;
-use hugeleaf_proof::{Circumstances, circumstances};
-use hugeleaf_sys::{Existing, StagedFile};
+use hugeleaf_proof::{Provenance, circumstances};
+use hugeleaf_sys::{OnExisting, StagedFile};
 use hugeleaf_units::Bytes;
 
 use crate::context::{Context, Failure};
 
 #[derive(Debug, clap::Args)]
-pub struct Output {
+pub struct OutputArgs {
     /// Result file [default: hugeleaf-bench-NAME-DATE-TIME.json in the current directory]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -22,14 +22,14 @@ pub struct Output {
 
 pub struct Setup {
     pub host: Host,
-    pub circumstances: Circumstances,
+    pub circumstances: Provenance,
     /// Maximum amount of ordinary memory to allocate.
     pub most: Bytes,
     pub program: PathBuf,
 }
 
 impl Setup {
-    pub fn new(name: &str, output: &Output, context: &Context) -> Result<Setup, Failure> {
+    pub fn new(name: &str, output: &OutputArgs, context: &Context) -> Result<Setup, Failure> {
         context.need_live("bench")?;
         let host = context.host()?;
         let Some(most) = memory_limit(&context.root) else {
@@ -45,7 +45,7 @@ impl Setup {
         };
         // An unwritable path must fail before minutes are spent on the measurement.
         for path in [&output.output, &output.html].into_iter().flatten() {
-            StagedFile::begin(path, Existing::Replaced).map_err(|e| {
+            StagedFile::begin(path, OnExisting::Replaced).map_err(|e| {
                 Failure::missing(
                     format!("bench {name}: {}: {}", path.display(), e.reason()),
                     "name a writable file, with free space: --output FILE, --html FILE",

@@ -3,9 +3,11 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::bench::workload_file::{LabArm, LabPages, LabSettings, measure, merged};
-use hugeleaf_proof::bench::{BenchEvent, Machine, memory_limit};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::bench::workload_file::{
+    WorkloadArm, WorkloadBenchSettings, WorkloadPages, measure, merged,
+};
+use hugeleaf_proof::bench::{BenchContext, BenchEvent, memory_limit};
+use hugeleaf_proof::result_format::Results;
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::workload_file as view;
 use hugeleaf_units::Bytes;
@@ -13,8 +15,8 @@ use hugeleaf_verdict::shell_word;
 use hugeleaf_workload::workload_file::{SHIPPED, WorkloadSpec, shipped};
 
 use super::failure::failure;
-use super::lists::parse_rounds;
-use super::setup::Output;
+use super::setup::OutputArgs;
+use super::size_lists::parse_rounds;
 use crate::context::{CommandStatus, Context, Failure, can_ask, confirm, print_stderr};
 
 /// Maximum length of a workload file; usual ones have a page or two.
@@ -44,11 +46,11 @@ pub struct Args {
     /// Pages to compare, separated by commas [default: the file's own arms, or else base pages,
     /// THP, and promoted (servers) or run]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pages: Vec<LabPages>,
+    pages: Vec<WorkloadPages>,
     /// Arm that sets a workload variable, env.VARIABLE or pages; flags with the same name form one
     /// arm
     #[arg(long = "arm", value_name = "NAME=KEY=VALUE", conflicts_with = "pages")]
-    arms: Vec<LabArm>,
+    arms: Vec<WorkloadArm>,
     /// Set a workload variable in all arms
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_set)]
     set: Vec<(String, String)>,
@@ -71,7 +73,7 @@ pub struct Args {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: OutputArgs,
     /// The workload, read once: what was shown and agreed to is what runs.
     #[arg(skip)]
     known: Box<OnceCell<(WorkloadSpec, String)>>,
@@ -184,7 +186,7 @@ impl Args {
 
     pub(super) fn measure(
         &self,
-        machine: &Machine<'_>,
+        machine: &BenchContext<'_>,
         progress: &mut dyn FnMut(BenchEvent),
     ) -> Result<Results, Failure> {
         let (described, text) = self.read()?;
@@ -197,10 +199,10 @@ impl Args {
         let resume = self
             .resume
             .as_deref()
-            .map(crate::cmd::results::read)
+            .map(crate::cmd::result_files::read)
             .transpose()?;
         let path = self.resume.clone().or_else(|| self.output.output.clone());
-        let settings = LabSettings {
+        let settings = WorkloadBenchSettings {
             described: &described,
             given: &self.workload,
             text,
@@ -225,8 +227,8 @@ impl Args {
         &self,
         set: &[(String, String)],
         described: &WorkloadSpec,
-        machine: &Machine<'_>,
-    ) -> Vec<LabArm> {
+        machine: &BenchContext<'_>,
+    ) -> Vec<WorkloadArm> {
         let mut arms = self.arms(described, machine);
         for arm in &mut arms {
             let own = std::mem::take(&mut arm.set);
@@ -235,21 +237,21 @@ impl Args {
         arms
     }
 
-    fn arms(&self, described: &WorkloadSpec, machine: &Machine<'_>) -> Vec<LabArm> {
+    fn arms(&self, described: &WorkloadSpec, machine: &BenchContext<'_>) -> Vec<WorkloadArm> {
         if !self.arms.is_empty() {
             return merged(self.arms.iter().cloned());
         }
-        let of = |pages: LabPages| LabArm {
+        let of = |pages: WorkloadPages| WorkloadArm {
             name: pages.label(machine.host),
             pages: Some(pages),
-            ..LabArm::default()
+            ..WorkloadArm::default()
         };
         if self.pages.is_empty() && !described.arms.is_empty() {
             let own = described.arms.iter().cloned();
-            return merged(own.map(|own| LabArm {
+            return merged(own.map(|own| WorkloadArm {
                 name: own.name,
                 set: own.set,
-                ..LabArm::default()
+                ..WorkloadArm::default()
             }));
         }
         match self.pages.is_empty() {
@@ -260,7 +262,7 @@ impl Args {
 }
 
 /// Returns the default arms: base pages, THP, and promotion at run time where possible.
-fn usual(described: &WorkloadSpec, machine: &Machine<'_>) -> Vec<LabPages> {
+fn usual(described: &WorkloadSpec, machine: &BenchContext<'_>) -> Vec<WorkloadPages> {
     let base = machine.host.base_page.to_string();
     let huge = machine
         .host

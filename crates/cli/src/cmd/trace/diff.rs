@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use hugeleaf_report::trace::{Compared, TraceView, diff_json};
+use hugeleaf_report::trace::{TraceDiff, TraceView, diff_json};
 use hugeleaf_trace::read_trace;
-use hugeleaf_verdict::trace::findings;
+use hugeleaf_verdict::trace_findings::findings;
 
 use super::show::write_page;
 use crate::context::{CommandStatus, Context, Failure};
@@ -38,7 +38,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let (before, after) = (read_trace(&args.before)?, read_trace(&args.after)?);
     let (found_before, found_after) = (findings(&before), findings(&after));
     let names = [&args.before, &args.after].map(|path| path.display().to_string());
-    let compared = Compared {
+    let compared = TraceDiff {
         before: TraceView {
             trace: &before,
             findings: &found_before,

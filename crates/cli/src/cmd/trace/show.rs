@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::write_whole;
-use hugeleaf_report::flame;
-use hugeleaf_report::trace::{self as view, PARTS, TracePart, TraceView};
+use hugeleaf_report::flame_graph;
+use hugeleaf_report::trace::{self as view, PARTS, TraceSection, TraceView};
 use hugeleaf_trace::read_trace;
 use hugeleaf_trace::tables::{Scope, locks, profile};
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::trace::findings;
+use hugeleaf_verdict::trace_findings::findings;
 
 use crate::context::{CommandStatus, Context, Failure, print_stderr};
 
@@ -32,7 +32,7 @@ pub struct Args {
     file: PathBuf,
     /// Show only these sections, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_section)]
-    section: Vec<&'static TracePart>,
+    section: Vec<&'static TraceSection>,
     /// Show every section, with full lists
     #[arg(long)]
     all: bool,
@@ -50,8 +50,8 @@ pub struct Args {
     flame_graph: Option<PathBuf>,
 }
 
-fn parse_section(name: &str) -> Result<&'static TracePart, String> {
-    TracePart::parse(name).ok_or_else(|| {
+fn parse_section(name: &str) -> Result<&'static TraceSection, String> {
+    TraceSection::parse(name).ok_or_else(|| {
         let names = PARTS.each_ref().map(|part| part.name);
         format!("'{name}' is not one of {}", names.join(", "))
     })
@@ -99,7 +99,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         write_page(path, &shown.whole().html())?;
     }
     if let Some(path) = &args.flame_graph {
-        let drawn = flame::svg(&view::flames(&trace)).ok_or_else(|| {
+        let drawn = flame_graph::svg(&view::flames(&trace)).ok_or_else(|| {
             let what = "no CPU samples of the target, so no flame graph";
             not_there(&shown, what, "sources")
         })?;

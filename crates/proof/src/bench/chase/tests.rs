@@ -1,6 +1,6 @@
 use super::*;
-use crate::Circumstances;
-use crate::rows::Row;
+use crate::Provenance;
+use crate::result_format::Row;
 use crate::stats::StatisticalTest;
 use hugeleaf_host::Host;
 use hugeleaf_sys::Kernel;
@@ -43,11 +43,11 @@ fn settings(host: &Host, arms: Vec<PageArm>) -> ChaseSettings {
 fn run_it(settings: &ChaseSettings, most: Bytes, stop: bool) -> Result<Results, BenchError> {
     let root = Root::live();
     let host = hugeleaf_host::read_memory_facts(&root, &Kernel::new())?;
-    let machine = Machine {
+    let machine = BenchContext {
         program: std::path::Path::new("/bin/false"),
         root: &root,
         host: &host,
-        circumstances: &Circumstances::default(),
+        circumstances: &Provenance::default(),
         most,
         stop: &Arc::new(AtomicBool::new(stop)),
     };

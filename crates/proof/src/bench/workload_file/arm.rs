@@ -8,19 +8,19 @@ use hugeleaf_host::Host;
 use hugeleaf_units::PageKind;
 use hugeleaf_workload::{AskedPages, PageArm};
 
-use crate::bench::{Machine, under_run};
+use crate::bench::{BenchContext, under_run};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LabArm {
+pub struct WorkloadArm {
     pub name: String,
     /// Its pages; `None` for the program's own.
-    pub pages: Option<LabPages>,
+    pub pages: Option<WorkloadPages>,
     pub set: Vec<(String, String)>,
     pub environment: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LabPages {
+pub enum WorkloadPages {
     /// A size and kind, provided by `hugeleaf run`; base pages by disabling THP.
     Asked(AskedPages),
     /// The default of `hugeleaf run`.
@@ -28,44 +28,44 @@ pub enum LabPages {
     Promoted,
 }
 
-impl FromStr for LabPages {
+impl FromStr for WorkloadPages {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<LabPages, String> {
+    fn from_str(text: &str) -> Result<WorkloadPages, String> {
         match text {
-            "run" => Ok(LabPages::Run),
-            "promoted" => Ok(LabPages::Promoted),
+            "run" => Ok(WorkloadPages::Run),
+            "promoted" => Ok(WorkloadPages::Promoted),
             _ => {
-                let asked = text.parse().map(LabPages::Asked);
+                let asked = text.parse().map(WorkloadPages::Asked);
                 asked.map_err(|e| format!("{e}, run or promoted"))
             }
         }
     }
 }
 
-impl LabPages {
+impl WorkloadPages {
     pub fn label(self, host: &Host) -> String {
         match self {
-            LabPages::Asked(asked) => PageArm::resolve(asked, host).to_string(),
-            LabPages::Run => "run".to_owned(),
-            LabPages::Promoted => "promoted".to_owned(),
+            WorkloadPages::Asked(asked) => PageArm::resolve(asked, host).to_string(),
+            WorkloadPages::Run => "run".to_owned(),
+            WorkloadPages::Promoted => "promoted".to_owned(),
         }
     }
 
     /// Returns the name by which a file rules these pages out.
     pub(super) fn kind(self, host: &Host) -> &'static str {
         match self {
-            LabPages::Run => "run",
-            LabPages::Promoted => "promoted",
-            LabPages::Asked(asked) => PageArm::resolve(asked, host).kind.name(),
+            WorkloadPages::Run => "run",
+            WorkloadPages::Promoted => "promoted",
+            WorkloadPages::Asked(asked) => PageArm::resolve(asked, host).kind.name(),
         }
     }
 
     /// Returns the required size and kind; `None` if any huge page will do.
     pub(super) fn required_pages(self, host: &Host) -> Option<PageArm> {
         match self {
-            LabPages::Asked(asked) => Some(PageArm::resolve(asked, host)),
-            LabPages::Run | LabPages::Promoted => None,
+            WorkloadPages::Asked(asked) => Some(PageArm::resolve(asked, host)),
+            WorkloadPages::Run | WorkloadPages::Promoted => None,
         }
     }
 
@@ -74,9 +74,9 @@ impl LabPages {
             .is_some_and(|arm| arm.kind == PageKind::Base)
     }
 
-    pub(super) fn start_with(self, machine: &Machine<'_>) -> Vec<OsString> {
+    pub(super) fn start_with(self, machine: &BenchContext<'_>) -> Vec<OsString> {
         match (self, self.required_pages(machine.host)) {
-            (LabPages::Run, _) => under_run(machine.program, &[]),
+            (WorkloadPages::Run, _) => under_run(machine.program, &[]),
             (_, Some(arm)) if arm.kind != PageKind::Base => {
                 let ladder = arm.to_string();
                 under_run(machine.program, &["--data", &ladder, "--shm", &ladder])
@@ -86,11 +86,11 @@ impl LabPages {
     }
 }
 
-impl FromStr for LabArm {
+impl FromStr for WorkloadArm {
     type Err = String;
 
     /// Parses `NAME=KEY=VALUE`, with a variable of the workload, `pages`, or `env.NAME` as key.
-    fn from_str(text: &str) -> Result<LabArm, String> {
+    fn from_str(text: &str) -> Result<WorkloadArm, String> {
         let wrong =
             || format!("'{text}' is not NAME=KEY=VALUE, as in new=server=/opt/new/bin/server");
         let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
@@ -98,9 +98,9 @@ impl FromStr for LabArm {
         if name.is_empty() || key.is_empty() {
             return Err(wrong());
         }
-        let mut arm = LabArm {
+        let mut arm = WorkloadArm {
             name: name.to_owned(),
-            ..LabArm::default()
+            ..WorkloadArm::default()
         };
         match (key, key.strip_prefix("env.")) {
             ("pages", _) => arm.pages = Some(value.parse()?),
@@ -113,15 +113,15 @@ impl FromStr for LabArm {
     }
 }
 
-impl fmt::Display for LabArm {
+impl fmt::Display for WorkloadArm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
 /// Joins arms of the same name, in order of first occurrence.
-pub fn merged(parts: impl IntoIterator<Item = LabArm>) -> Vec<LabArm> {
-    let mut all: Vec<LabArm> = Vec::new();
+pub fn merged(parts: impl IntoIterator<Item = WorkloadArm>) -> Vec<WorkloadArm> {
+    let mut all: Vec<WorkloadArm> = Vec::new();
     for part in parts {
         match all.iter_mut().find(|arm| arm.name == part.name) {
             Some(arm) => {
@@ -153,11 +153,11 @@ mod tests {
         assert_eq!(arms[0].set, [pair("server", "/a b=c")]);
         assert_eq!(
             (arms[1].pages, arms[1].set.len()),
-            (Some(LabPages::Promoted), 1)
+            (Some(WorkloadPages::Promoted), 1)
         );
         assert_eq!(arms[1].environment, [pair("X", "1")]);
         for text in ["", "old", "old=x", "=x=y", "a==y", "a=pages=large"] {
-            assert!(text.parse::<LabArm>().is_err(), "{text}");
+            assert!(text.parse::<WorkloadArm>().is_err(), "{text}");
         }
     }
 }

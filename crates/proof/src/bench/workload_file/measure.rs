@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::workload_file::{Better, Loop, Measure, Runner, WorkloadSpec};
+use hugeleaf_workload::workload_file::{Better, LoopKind, Measure, Runner, WorkloadSpec};
 use serde_json::{Value as Json, json};
 
-use super::LabSettings;
-use super::arm::LabArm;
-use super::measurement::{Point, Taken, Turn, failed, variables};
-use crate::bench::measuring::Measuring;
-use crate::bench::{BenchError, BenchEvent, Machine, Shortage};
-use crate::rows::{ArmInfo, Chart, Parameter, Quantity, Results, Sample};
+use super::WorkloadBenchSettings;
+use super::arm::WorkloadArm;
+use super::arm_run::{ArmRun, ArmRunResult, MatrixPoint, failed, variables};
+use crate::bench::bench_run::BenchRun;
+use crate::bench::{BenchContext, BenchError, BenchEvent, MissingPages};
+use crate::result_format::{ArmInfo, Chart, Parameter, Quantity, Results, Sample};
 
 /// Number of failures after which an arm is skipped at a place.
 const FAILURES: usize = 2;
@@ -21,14 +21,14 @@ const ENOUGH: f64 = 0.5;
 const HARDLY: f64 = 0.1;
 
 pub fn measure(
-    settings: &LabSettings<'_>,
-    machine: &Machine<'_>,
+    settings: &WorkloadBenchSettings<'_>,
+    machine: &BenchContext<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     let described = settings.described;
     check(settings, machine)?;
     let points = described.points();
-    let mut run = Measuring::new(
+    let mut run = BenchRun::new(
         &described.name,
         (settings.seed, settings_json(settings)),
         machine,
@@ -57,7 +57,10 @@ pub fn measure(
     run.finish(&main)
 }
 
-fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchError> {
+fn check(
+    settings: &WorkloadBenchSettings<'_>,
+    machine: &BenchContext<'_>,
+) -> Result<(), BenchError> {
     let described = settings.described;
     let name = &described.name;
     for (variable, arm) in settings.arms.iter().flat_map(|arm| {
@@ -84,7 +87,10 @@ fn check(settings: &LabSettings<'_>, machine: &Machine<'_>) -> Result<(), BenchE
     }
 }
 
-fn check_samples(results: &Results, settings: &LabSettings<'_>) -> Result<(), BenchError> {
+fn check_samples(
+    results: &Results,
+    settings: &WorkloadBenchSettings<'_>,
+) -> Result<(), BenchError> {
     let has_any = results.rows.iter().any(|row| !row.samples.is_empty());
     let reason = results
         .rejected
@@ -99,7 +105,7 @@ fn check_samples(results: &Results, settings: &LabSettings<'_>) -> Result<(), Be
     }
 }
 
-fn settings_json(settings: &LabSettings<'_>) -> serde_json::Value {
+fn settings_json(settings: &WorkloadBenchSettings<'_>) -> serde_json::Value {
     let arms: BTreeMap<&str, _> = (settings.arms.iter())
         .map(|arm| {
             let set: BTreeMap<_, _> = arm.set.iter().cloned().collect();
@@ -118,7 +124,7 @@ fn settings_json(settings: &LabSettings<'_>) -> serde_json::Value {
     })
 }
 
-fn describe(results: &mut Results, settings: &LabSettings<'_>) {
+fn describe(results: &mut Results, settings: &WorkloadBenchSettings<'_>) {
     let described = settings.described;
     results.experiment.title.clone_from(&described.title);
     let restarted = match described.server {
@@ -126,8 +132,8 @@ fn describe(results: &mut Results, settings: &LabSettings<'_>) {
         None => "each run is a new process",
     };
     let looped = match described.load.looped {
-        Loop::Closed => "closed loop",
-        Loop::Open => "open loop at a fixed rate",
+        LoopKind::Closed => "closed loop",
+        LoopKind::Open => "open loop at a fixed rate",
     };
     let runs = if settings.rounds == 1 { "run" } else { "runs" };
     results.experiment.how = format!(
@@ -153,7 +159,7 @@ fn charts(described: &WorkloadSpec) -> Vec<Chart> {
     [Some(bars), curve].into_iter().flatten().collect()
 }
 
-fn arm_about(arm: &LabArm, machine: &Machine<'_>) -> ArmInfo {
+fn arm_about(arm: &WorkloadArm, machine: &BenchContext<'_>) -> ArmInfo {
     let pages = arm
         .pages
         .and_then(|pages| pages.required_pages(machine.host));
@@ -166,7 +172,7 @@ fn arm_about(arm: &LabArm, machine: &Machine<'_>) -> ArmInfo {
     }
 }
 
-fn places(point: &Point) -> Vec<Parameter> {
+fn places(point: &MatrixPoint) -> Vec<Parameter> {
     let place = |(name, value): &(String, String)| match value.parse() {
         Ok(number) => Parameter::number(name, number),
         Err(_) => Parameter::text(name, value),
@@ -185,7 +191,7 @@ fn quantity(measure: &Measure) -> Quantity {
 fn resume(
     results: &mut Results,
     before: &Results,
-    settings: &LabSettings<'_>,
+    settings: &WorkloadBenchSettings<'_>,
 ) -> Result<(), BenchError> {
     let keys = ["workload", "matrix", "arms_set", "seed"];
     let differs = keys
@@ -212,10 +218,10 @@ fn resume(
 }
 
 fn stage(
-    settings: &LabSettings<'_>,
-    machine: &Machine<'_>,
-    points: &[Point],
-    run: &mut Measuring<'_>,
+    settings: &WorkloadBenchSettings<'_>,
+    machine: &BenchContext<'_>,
+    points: &[MatrixPoint],
+    run: &mut BenchRun<'_>,
 ) -> Result<(), BenchError> {
     let described = settings.described;
     let stage = Runner::new(described, &settings.below, machine.stop);
@@ -226,7 +232,8 @@ fn stage(
     }
     if let Some(prepare) = &described.prepare {
         run.taking(format!("{}: preparing", described.name));
-        let variables = variables(settings, machine, &common(&settings.arms), &Point::new(), 0);
+        let arm = common(&settings.arms);
+        let variables = variables(settings, machine, &arm, &MatrixPoint::new(), 0);
         let prepared = stage.run(("prepare", prepare), (&variables, &[]), None, &mut |_| {});
         prepared.map_err(|e| failed(settings, "prepare", e))?;
     }
@@ -250,7 +257,7 @@ fn stage(
             return Ok(());
         }
         run.step(format!("round {}: {arm}{}", round + 1, in_words(point)));
-        let turn = Turn {
+        let turn = ArmRun {
             settings,
             machine,
             stage: &stage,
@@ -270,15 +277,12 @@ fn stage(
                 let failed = failures.entry(cell).or_default();
                 *failed += 1;
                 if *failed >= FAILURES {
-                    run.lacks(
-                        &arm.name,
-                        &at,
-                        &Shortage {
-                            from: Bytes::ZERO,
-                            reason: error.to_string(),
-                            next: error.next(),
-                        },
-                    );
+                    let missing = MissingPages {
+                        from: Bytes::ZERO,
+                        reason: error.to_string(),
+                        next: error.next(),
+                    };
+                    run.lacks(&arm.name, &at, &missing);
                 }
             }
         }
@@ -287,32 +291,32 @@ fn stage(
 }
 
 /// Returns the settings common to all arms, for preparing their shared data.
-fn common(arms: &[LabArm]) -> LabArm {
-    let sets = |arm: &LabArm, pair: &(String, String)| arm.set.contains(pair);
+fn common(arms: &[WorkloadArm]) -> WorkloadArm {
+    let sets = |arm: &WorkloadArm, pair: &(String, String)| arm.set.contains(pair);
     let first = arms.first().map_or(&[][..], |arm| arm.set.as_slice());
     let all = first
         .iter()
         .filter(|pair| arms.iter().all(|arm| sets(arm, pair)));
-    LabArm {
+    WorkloadArm {
         set: all.cloned().collect(),
-        ..LabArm::default()
+        ..WorkloadArm::default()
     }
 }
 
-fn keep(settings: &LabSettings<'_>, results: &Results) {
+fn keep(settings: &WorkloadBenchSettings<'_>, results: &Results) {
     let mut results = results.clone();
     "interrupted".clone_into(&mut results.experiment.ending);
     (settings.keep)(&results);
 }
 
-fn in_words(point: &Point) -> String {
+fn in_words(point: &MatrixPoint) -> String {
     point
         .iter()
         .map(|(name, value)| format!(", {name} {value}"))
         .collect()
 }
 
-fn reject(run: &mut Measuring<'_>, turn: &Turn<'_>, at: &[Parameter], error: &BenchError) {
+fn reject(run: &mut BenchRun<'_>, turn: &ArmRun<'_>, at: &[Parameter], error: &BenchError) {
     let reason = error.to_string();
     (run.progress)(BenchEvent::Note(format!(
         "round {}, {}: no sample: {reason}",
@@ -328,7 +332,7 @@ fn reject(run: &mut Measuring<'_>, turn: &Turn<'_>, at: &[Parameter], error: &Be
     }));
 }
 
-fn add(results: &mut Results, turn: &Turn<'_>, at: &[Parameter], taken: Taken) {
+fn add(results: &mut Results, turn: &ArmRun<'_>, at: &[Parameter], taken: ArmRunResult) {
     let (arm, described) = (turn.arm, turn.settings.described);
     let mut put = |quantity: Quantity, value: f64| {
         results.add(&arm.name, at, quantity, Sample::new(turn.round, value));
@@ -381,7 +385,7 @@ fn add(results: &mut Results, turn: &Turn<'_>, at: &[Parameter], taken: Taken) {
 }
 
 /// Returns the reason for doubt about the pages of an arm's memory.
-fn doubt(arm: &LabArm, kind: Option<PageKind>, part: Option<f64>) -> Option<String> {
+fn doubt(arm: &WorkloadArm, kind: Option<PageKind>, part: Option<f64>) -> Option<String> {
     let part = part.filter(|_| arm.pages.is_some())?;
     let percent = 100.0 * part;
     match kind {

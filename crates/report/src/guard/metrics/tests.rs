@@ -1,7 +1,7 @@
 use super::*;
+use crate::document::TextOptions;
+use crate::exposition::{open_metrics, text};
 use crate::guard::tests::{program, status};
-use crate::metrics::{open_metrics, text};
-use crate::page::TextOptions;
 
 fn sample(all: &str, name: &str) -> f64 {
     let line = all

@@ -4,9 +4,9 @@
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{
     CpuMode, EventSource, Interval, Lock, LockAction, LockCaller, LockEvent, LockKind, LockThread,
-    LockTotals, MemoryState, PageSizeUsage, Pin, ProcessMemory, SegmentMemory, SizeCount,
-    SourceState, Stack, StackSample, Symbol, TargetInterval, Thread, ThreadIo, TracedHost,
-    TracedProcess, TracedTarget,
+    LockTotals, MemoryState, PageSizeCount, PageSizeUsage, PinningCalls, ProcessMemory,
+    SegmentMemory, SourceState, Stack, StackSample, Symbol, TargetInterval, Thread, ThreadIo,
+    TracedHost, TracedProcess, TracedTarget,
 };
 
 const BASE: u64 = 4 << 10;
@@ -113,14 +113,14 @@ fn made(
     }
 }
 
-fn pin(reads: u64) -> Pin {
-    Pin {
+fn pin(reads: u64) -> PinningCalls {
+    PinningCalls {
         process: 1,
         tid: 4243,
         call: "mlock".to_owned(),
         calls: reads,
         bytes: Some(reads * BUFFER),
-        ..Pin::default()
+        ..PinningCalls::default()
     }
 }
 
@@ -191,7 +191,7 @@ fn interval(at: f64, user: f64, system: f64) -> Interval {
         idle_seconds: 2.0 * (0.9 - user - system - drift),
         wait_seconds: 0.2,
         faults: 100,
-        faults_by_size: vec![SizeCount {
+        faults_by_size: vec![PageSizeCount {
             page_bytes: BASE,
             count: 100,
         }],
@@ -269,13 +269,13 @@ fn memory(on: &[(u64, &str, u64)]) -> MemoryState {
     }
 }
 
-pub fn compared<'a>(before: &'a Trace, after: &'a Trace) -> super::Compared<'a> {
+pub fn compared<'a>(before: &'a Trace, after: &'a Trace) -> super::TraceDiff<'a> {
     let shown = |trace| super::TraceView {
         trace,
         findings: &[],
         file: "x",
     };
-    super::Compared {
+    super::TraceDiff {
         before: shown(before),
         after: shown(after),
     }

@@ -3,21 +3,21 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{EventSource, Interval, SourceState};
-use hugeleaf_trace::tables::collections::Collection;
-use hugeleaf_verdict::trace::findings as judge;
+use hugeleaf_trace::tables::data_sources::DataSource;
+use hugeleaf_verdict::trace_findings::findings as judge;
 use serde_json::Value;
 
-use super::super::diff::Compared;
+use super::super::diff::TraceDiff;
 use super::super::{PARTS, TraceView, diff_json, json};
 use super::testing;
-use crate::page::TextOptions;
+use crate::document::TextOptions;
 
 const WHY: &str = "the reason of this test";
 
 /// A trace in which one collection is missing and left no data.
-fn without(what: Collection) -> Trace {
+fn without(what: DataSource) -> Trace {
     let mut trace = testing::pinning();
-    trace.sources = Collection::ALL
+    trace.sources = DataSource::ALL
         .into_iter()
         .map(|each| EventSource {
             name: each.name().to_owned(),
@@ -31,14 +31,14 @@ fn without(what: Collection) -> Trace {
         })
         .collect();
     match what {
-        Collection::CpuSamples => trace.samples.clear(),
-        Collection::FaultSamples => trace.faults.clear(),
-        Collection::Locks => trace.locks.clear(),
-        Collection::LockingCalls | Collection::DirectIo | Collection::Registrations => {
+        DataSource::CpuSamples => trace.samples.clear(),
+        DataSource::FaultSamples => trace.faults.clear(),
+        DataSource::Locks => trace.locks.clear(),
+        DataSource::LockingCalls | DataSource::DirectIo | DataSource::Registrations => {
             trace.pins.clear();
         }
-        Collection::MemoryEvents | Collection::TlbFlushes => trace.memory_events.clear(),
-        Collection::CpuTime => trace.intervals.iter_mut().for_each(|i| {
+        DataSource::MemoryEvents | DataSource::TlbFlushes => trace.memory_events.clear(),
+        DataSource::CpuTime => trace.intervals.iter_mut().for_each(|i| {
             *i = Interval {
                 user_seconds: 0.0,
                 system_seconds: 0.0,
@@ -47,7 +47,7 @@ fn without(what: Collection) -> Trace {
                 ..i.clone()
             };
         }),
-        Collection::Vmstat => {
+        DataSource::Vmstat => {
             trace.memory_counters.clear();
             for interval in &mut trace.intervals {
                 interval.faults = 0;
@@ -57,41 +57,41 @@ fn without(what: Collection) -> Trace {
                     .for_each(|size| size.count = 0);
             }
         }
-        Collection::Io => {
+        DataSource::Io => {
             let threads = trace.processes.iter_mut().flat_map(|p| &mut p.threads);
             threads.for_each(|thread| thread.io = None);
         }
-        Collection::Memory => (trace.memory_before, trace.memory_after) = (None, None),
-        Collection::Counters => trace.counters.clear(),
+        DataSource::Memory => (trace.memory_before, trace.memory_after) = (None, None),
+        DataSource::Counters => trace.counters.clear(),
     }
     trace
 }
 
 /// Texts that only a trace with this measurement may show, alone or in a comparison.
-const fn claims(what: Collection) -> &'static [&'static str] {
+const fn claims(what: DataSource) -> &'static [&'static str] {
     match what {
-        Collection::CpuSamples => &["no samples", "0 samples", "No samples"],
-        Collection::FaultSamples => &["none were sampled"],
-        Collection::Locks => &["no thread waited", "No thread waited"],
+        DataSource::CpuSamples => &["no samples", "0 samples", "No samples"],
+        DataSource::FaultSamples => &["none were sampled"],
+        DataSource::Locks => &["no thread waited", "No thread waited"],
         // The other two have a table of their own, with a note.
-        Collection::DirectIo | Collection::Registrations | Collection::LockingCalls => &[],
-        Collection::MemoryEvents | Collection::TlbFlushes => &[],
-        Collection::CpuTime => &["no intervals"],
-        Collection::Vmstat => &["no page faults", "no counter changed"],
-        Collection::Io => &["wrote nothing", "moved no data"],
-        Collection::Memory => &[],
-        Collection::Counters => &["none on this host"],
+        DataSource::DirectIo | DataSource::Registrations | DataSource::LockingCalls => &[],
+        DataSource::MemoryEvents | DataSource::TlbFlushes => &[],
+        DataSource::CpuTime => &["no intervals"],
+        DataSource::Vmstat => &["no page faults", "no counter changed"],
+        DataSource::Io => &["wrote nothing", "moved no data"],
+        DataSource::Memory => &[],
+        DataSource::Counters => &["none on this host"],
     }
 }
 
-const fn place(what: Collection) -> Option<&'static str> {
+const fn place(what: DataSource) -> Option<&'static str> {
     match what {
-        Collection::CpuSamples => Some("profile"),
-        Collection::Locks => Some("locks"),
-        Collection::CpuTime => Some("cpu"),
-        Collection::Vmstat => Some("faults"),
-        Collection::Io => Some("io"),
-        Collection::Memory => Some("pages"),
+        DataSource::CpuSamples => Some("profile"),
+        DataSource::Locks => Some("locks"),
+        DataSource::CpuTime => Some("cpu"),
+        DataSource::Vmstat => Some("faults"),
+        DataSource::Io => Some("io"),
+        DataSource::Memory => Some("pages"),
         _ => None,
     }
 }
@@ -115,7 +115,7 @@ fn all_texts(trace: &Trace, other: &Trace) -> Vec<(&'static str, String)> {
         ("page", own.whole().html()),
     ];
     for (before, after) in [(trace, trace), (trace, other), (other, trace)] {
-        let compared = Compared {
+        let compared = TraceDiff {
             before: shown(before, &[]),
             after: shown(after, &[]),
         };
@@ -129,14 +129,14 @@ fn all_texts(trace: &Trace, other: &Trace) -> Vec<(&'static str, String)> {
 #[test]
 fn what_was_not_measured_is_nowhere_said_to_be_nothing() {
     let whole = {
-        let mut trace = without(Collection::Counters);
+        let mut trace = without(DataSource::Counters);
         trace
             .sources
             .iter_mut()
             .for_each(|s| s.state = SourceState::Used);
         trace
     };
-    for what in Collection::ALL {
+    for what in DataSource::ALL {
         let trace = without(what);
         for (view, text) in all_texts(&trace, &whole) {
             for claim in claims(what) {
@@ -161,7 +161,7 @@ fn what_was_not_measured_is_nowhere_said_to_be_nothing() {
 
 #[test]
 fn an_answer_has_null_and_a_reason_and_no_zero() {
-    for what in Collection::ALL {
+    for what in DataSource::ALL {
         let trace = without(what);
         let shown = TraceView {
             trace: &trace,
@@ -179,17 +179,17 @@ fn an_answer_has_null_and_a_reason_and_no_zero() {
         }
         let interval = &answer["intervals"][0];
         let has = |name: &str| interval.get(name).is_some();
-        assert_eq!(has("user_seconds"), what != Collection::CpuTime);
-        assert_eq!(has("faults"), what != Collection::Vmstat);
+        assert_eq!(has("user_seconds"), what != DataSource::CpuTime);
+        assert_eq!(has("faults"), what != DataSource::Vmstat);
         let target = &interval["target"];
-        assert_eq!(target.get("read_bytes").is_some(), what != Collection::Io);
+        assert_eq!(target.get("read_bytes").is_some(), what != DataSource::Io);
     }
 }
 
 /// One side measured nothing, shown as 0; the other did not measure, shown as `-`.
 #[test]
 fn a_comparison_tells_zero_from_unknown() {
-    let (blind, mut seeing) = (without(Collection::Locks), testing::pinning());
+    let (blind, mut seeing) = (without(DataSource::Locks), testing::pinning());
     seeing.sources = blind.sources.clone();
     seeing
         .sources
@@ -226,7 +226,7 @@ fn a_comparison_tells_zero_from_unknown() {
         serde_json::from_str(&diff_json(&testing::compared(&blind, &blind))).unwrap();
     assert!(answer["locks"].is_null() && answer["locks_error"].is_string());
     // A pinning call was observed without occurring, or was not observed.
-    let text = testing::compared(&seeing, &without(Collection::LockingCalls))
+    let text = testing::compared(&seeing, &without(DataSource::LockingCalls))
         .page()
         .text(TextOptions::plain(200));
     let row = text

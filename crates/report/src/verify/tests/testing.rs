@@ -4,7 +4,7 @@ use hugeleaf_host::demand::ServiceKind;
 use hugeleaf_host::{Fact, Pid};
 use hugeleaf_plan::PageCount;
 use hugeleaf_plan::verify::{
-    AppliedStepState, Newest, PlaceState, PoolRow, ServiceRow, StepKind, VerifyReport,
+    AppliedStepState, NewestApply, PathDrift, PoolRow, ServiceRow, StepKind, VerifyReport,
 };
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::findings::{Finding, Severity};
@@ -57,9 +57,9 @@ pub(in crate::verify) fn report() -> VerifyReport {
             before: Some("never".to_owned()),
             wanted: Some("advise".to_owned()),
             now: Some("never".to_owned()),
-            state: PlaceState::Changed,
+            state: PathDrift::Changed,
         }],
-        plan: Some(Newest {
+        plan: Some(NewestApply {
             id: 3,
             time: "2026-11-20T10:00:00Z".to_owned(),
         }),

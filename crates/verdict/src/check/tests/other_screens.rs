@@ -1,9 +1,9 @@
 //! The commands of `why`, `run`, `promote` and `top` beside running programs that want other values.
 
 use super::*;
-use crate::advice::{Scheduler, compaction, shmem_at_boot};
+use crate::advice::{JobScheduler, compaction, shmem_at_boot};
 use crate::findings::tests::testing::arm64_16k;
-use crate::run::{Policy, RunRole, resolve};
+use crate::run_requests::{RunFlags, RunMemoryKind, resolve};
 use crate::unaligned_ends::ends;
 use crate::why::judge;
 use crate::why::tests::testing::{G, K, M, anon, process, shm};
@@ -18,13 +18,13 @@ fn beside(mut host: Host, all: &[RunningProcess]) -> Host {
 fn of_run(host: &Host) -> Vec<String> {
     let ladders = ["2M!", "64K!", "64K", "2M", "32M!", "hugetlb:2M!"];
     let policies = ladders.iter().flat_map(|ladder| {
-        RunRole::ALL.map(|role| {
-            let mut policy = Policy::default();
+        RunMemoryKind::ALL.map(|role| {
+            let mut policy = RunFlags::default();
             policy.wants[role as usize] = ladder.parse().unwrap();
             policy
         })
     });
-    let commands = |policy: Policy| match resolve(&policy, host, None) {
+    let commands = |policy: RunFlags| match resolve(&policy, host, None) {
         Ok(settled) => settled.missing.into_iter().map(|m| m.command).collect(),
         Err(failure) => vec![failure.remedy],
     };
@@ -49,7 +49,7 @@ fn of_promote(host: &Host) -> Vec<String> {
     let ends = ends(host).and_then(|ends| ends.command);
     let others = [
         compaction().next(host),
-        shmem_at_boot(host, Scheduler::Unknown),
+        shmem_at_boot(host, JobScheduler::Unknown),
     ];
     let all = ends.into_iter().chain(others);
     all.map(|next| next.command).collect()

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use crate::advice::{raised_limit, some_pages};
-use crate::run::{Policy, resolve};
+use crate::run_requests::{RunFlags, resolve};
 
 fn inside(mut host: Host) -> Host {
     host.is_in_container = true;
@@ -60,7 +60,7 @@ fn the_own_command_comes_after_the_comment_on_the_host() {
 /// A command with a remark takes no other behind the remark.
 #[test]
 fn several_changes_and_what_they_enable_are_one_command() {
-    use crate::advice::{ScreenCommand, compaction, dropped_caches, sequence};
+    use crate::advice::{AdvisedCommand, compaction, dropped_caches, sequence};
     let both = || sequence([dropped_caches(), compaction()], &host());
     assert_eq!(
         both().then("hugeleaf promote 7").command,
@@ -68,7 +68,7 @@ fn several_changes_and_what_they_enable_are_one_command() {
          hugeleaf promote 7"
     );
     assert_eq!(both().changes.len(), 2);
-    let checked = ScreenCommand::from("hugeleaf check    # TiKV wants another value");
+    let checked = AdvisedCommand::from("hugeleaf check    # TiKV wants another value");
     assert_eq!(
         checked.then("hugeleaf promote 7").command,
         "hugeleaf check    # TiKV wants another value; then here: hugeleaf promote 7"
@@ -101,8 +101,8 @@ proptest! {
         let lines = summarise(&[(&p, &accounts)]).lines;
         let mut commands: Vec<String> = judge(&host, &p).into_iter().map(|v| v.command).collect();
         commands.extend(lines.into_iter().map(|line| line.command));
-        for role in RunRole::ALL {
-            let mut policy = Policy::default();
+        for role in RunMemoryKind::ALL {
+            let mut policy = RunFlags::default();
             policy.wants[role as usize] = ladder.parse().unwrap();
             match resolve(&policy, &host, None) {
                 Ok(settled) => commands.extend(settled.missing.into_iter().map(|m| m.command)),

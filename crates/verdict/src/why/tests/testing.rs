@@ -2,8 +2,8 @@
 //! huge pages. Each test changes one thing.
 
 use hugeleaf_host::{
-    Buddy, Fact, FreeBlocks, Host, Khugepaged, Limits, MappingRequest, Memory, PageUsage, Pool,
-    Process, Role, Segment, Thp, ThpAdvice, ThpOrder, VmFlags,
+    Buddy, Fact, FreeBlocks, Host, KernelLimits, Khugepaged, MappingRole, MappingSettings, Memory,
+    PageUsage, Pool, Process, ProcessMapping, Thp, ThpAdvice, ThpOrder, VmFlags,
 };
 use hugeleaf_host::{PageMap, PageRun, PageState, Pid, ProcessLimits};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
@@ -70,10 +70,10 @@ pub fn host() -> Host {
             ..Thp::default()
         }),
         buddy: buddy(512),
-        limits: Limits {
+        limits: KernelLimits {
             hugetlb_shm_group: Fact::Known(0),
             min_free: Fact::Known(Bytes(64 * M)),
-            ..Limits::default()
+            ..KernelLimits::default()
         },
         cgroups: Fact::Absent,
         is_in_container: false,
@@ -127,7 +127,7 @@ pub fn word(text: &str) -> Fact<String> {
 }
 
 /// Returns process 100, `server`, child of 1, with these segments.
-pub fn process(segments: Vec<Segment>) -> Process {
+pub fn process(segments: Vec<ProcessMapping>) -> Process {
     let resident = segments.iter().map(|s| s.resident).sum();
     Process {
         pid: Pid(100),
@@ -154,17 +154,17 @@ pub fn process(segments: Vec<Segment>) -> Process {
 pub const OWN: PageState = PageState::PRESENT.with(PageState::EXCLUSIVE);
 
 /// Returns private anonymous memory, fully resident and exclusive.
-pub fn anon(start: u64, len: u64) -> Segment {
+pub fn anon(start: u64, len: u64) -> ProcessMapping {
     let range = range(start, len);
-    let mut segment = Segment {
+    let mut segment = ProcessMapping {
         range,
-        role: Role::Anon,
+        role: MappingRole::Anon,
         name: String::new(),
         permissions: [true, true, false],
         shared: false,
         offset: 0,
         object: (0, 0, 0),
-        request: MappingRequest::default(),
+        request: MappingSettings::default(),
         flags: VmFlags(vec![*b"rd", *b"wr"]),
         thp_eligible: Fact::Known(false),
         collapses: Fact::Absent,
@@ -186,9 +186,9 @@ pub fn anon(start: u64, len: u64) -> Segment {
 }
 
 /// Returns shared anonymous memory, whose alignment depends on `start`.
-pub fn shm(start: u64, len: u64) -> Segment {
+pub fn shm(start: u64, len: u64) -> ProcessMapping {
     let mut segment = anon(start, len);
-    segment.role = Role::Shm;
+    segment.role = MappingRole::Shm;
     segment.shared = true;
     segment.name = "/dev/zero (deleted)".to_owned();
     segment.object = (0, 1, 77);
@@ -202,11 +202,11 @@ pub fn shm(start: u64, len: u64) -> Segment {
 }
 
 /// Returns a mapping of a file on ext4, executable or not.
-pub fn file(start: u64, len: u64, role: Role) -> Segment {
+pub fn file(start: u64, len: u64, role: MappingRole) -> ProcessMapping {
     let mut segment = shm(start, len);
     segment.role = role;
-    segment.shared = role == Role::File;
-    segment.permissions = [true, role == Role::Data, role == Role::Text];
+    segment.shared = role == MappingRole::File;
+    segment.permissions = [true, role == MappingRole::Data, role == MappingRole::Text];
     segment.name = "/usr/bin/server".to_owned();
     segment.object = (8, 1, 4711);
     segment.file_system = Some("ext4".to_owned());
@@ -214,7 +214,7 @@ pub fn file(start: u64, len: u64, role: Role) -> Segment {
 }
 
 /// Sets the pages of a segment, and the derived counters.
-pub fn set_pages(segment: &mut Segment, runs: Vec<(Range, PageState)>) {
+pub fn set_pages(segment: &mut ProcessMapping, runs: Vec<(Range, PageState)>) {
     let mut by_page_size = Vec::new();
     let (mut resident, mut swapped, mut shared) = (Bytes(0), Bytes(0), Bytes(0));
     let mut map = PageMap {
@@ -248,7 +248,7 @@ pub fn set_pages(segment: &mut Segment, runs: Vec<(Range, PageState)>) {
     segment.pages = Fact::Known(map);
 }
 
-pub fn flagged(mut segment: Segment, flag: &[u8; 2]) -> Segment {
+pub fn flagged(mut segment: ProcessMapping, flag: &[u8; 2]) -> ProcessMapping {
     segment.flags.0.push(*flag);
     match flag {
         b"hg" => segment.request.advised = ThpAdvice::Huge,

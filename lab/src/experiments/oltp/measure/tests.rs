@@ -8,7 +8,7 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 
 use super::*;
-use crate::experiments::oltp::Io;
+use crate::experiments::oltp::ReadPath;
 use crate::experiments::oltp::settings::EventSink;
 use hugeleaf_proof::Circumstances;
 use hugeleaf_proof::bench::Shortage;
@@ -47,20 +47,20 @@ struct Fake<'a> {
     run: &'a mut dyn FnMut(&str, Bytes, usize) -> Result<Results, BenchError>,
 }
 
-impl DatabaseServer for Fake<'_> {
-    fn check(&self, _: Pages) -> Result<(), BenchError> {
+impl MeasuredDatabase for Fake<'_> {
+    fn check(&self, _: OltpPages) -> Result<(), BenchError> {
         Ok(())
     }
     fn fill(&mut self, _: EventSink<'_>) -> Result<(), BenchError> {
         Ok(())
     }
-    fn start(&mut self, _: Option<Pages>, _: Setup) -> Result<(), BenchError> {
+    fn start(&mut self, _: Option<OltpPages>, _: DerivedSettings) -> Result<(), BenchError> {
         Ok(())
     }
     fn drive(
         &mut self,
-        pages: Option<Pages>,
-        setup: Setup,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
         _: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         self.runs += 1;
@@ -107,11 +107,11 @@ fn turns(
         most: Bytes::from_mib(1024),
         stop,
     };
-    let setup = Setup {
+    let setup = DerivedSettings {
         cache: Bytes(20),
         connections: 1,
         touch: None,
-        io: Io::Cached,
+        io: ReadPath::Cached,
     };
     let mut server = Fake {
         host: &host,

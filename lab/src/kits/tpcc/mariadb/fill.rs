@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Error, Row, TxOpts, Value};
 
-use super::explain::{DATABASE, explain};
+use super::error_mapping::{DATABASE, explain};
 use super::session::PROCEDURES;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::population::{Field, Population};
-use crate::kits::tpcc::store::{LoadUnit, Loader, Origin};
+use crate::kits::tpcc::population::{FieldValue, Population};
+use crate::kits::tpcc::store::{LoadUnit, Loader, DatasetSpec};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct MariadbLoader<'s> {
@@ -36,7 +36,7 @@ impl<'s> MariadbLoader<'s> {
 
     /// Creates the tables. MariaDB commits a transaction before it makes a table. The mark therefore
     /// comes last, and a database without it is made anew.
-    fn try_create(&mut self, origin: &Origin) -> Result<(), Error> {
+    fn try_create(&mut self, origin: &DatasetSpec) -> Result<(), Error> {
         let connection = &mut self.connection;
         connection.query_drop(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
         connection.query_drop(format!(
@@ -55,7 +55,7 @@ impl<'s> MariadbLoader<'s> {
         Ok(())
     }
 
-    fn try_fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), Error> {
+    fn try_fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), Error> {
         if part == LoadUnit::Indexes {
             for sql in MORE_INDEXES {
                 // An interrupted run may have left the preceding index.
@@ -99,7 +99,7 @@ fn insert(
     connection: &mut impl Queryable,
     table: Table,
     warehouse: i32,
-    origin: &Origin,
+    origin: &DatasetSpec,
 ) -> Result<(), Error> {
     let head = format!("INSERT INTO {} VALUES ", table.name());
     let mut sql = String::with_capacity(CHUNK + CHUNK / 4);
@@ -108,13 +108,13 @@ fn insert(
         for (at, field) in fields.iter().enumerate() {
             sql.push(if at == 0 { '(' } else { ',' });
             match field {
-                Field::Int(number) => {
+                FieldValue::Int(number) => {
                     let _ = write!(sql, "{number}");
                 }
-                Field::Text(words) => {
+                FieldValue::Text(words) => {
                     let _ = write!(sql, "'{words}'");
                 }
-                Field::Null => sql.push_str("NULL"),
+                FieldValue::Null => sql.push_str("NULL"),
             }
         }
         sql.push(')');
@@ -160,11 +160,11 @@ impl Loader for MariadbLoader<'_> {
         look().map_err(|e| explain(self.place, &e))
     }
 
-    fn create(&mut self, origin: &Origin) -> Result<(), TpccError> {
+    fn create(&mut self, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_create(origin).map_err(|e| explain(self.place, &e))
     }
 
-    fn fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), TpccError> {
+    fn fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|e| explain(self.place, &e))
     }

@@ -4,9 +4,9 @@
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Error, Params, Statement, Value};
 
-use super::explain::{explain, is_conflict};
+use super::error_mapping::{explain, is_conflict};
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::input::{Customer, Input, NewOrder};
+use crate::kits::tpcc::input::{CustomerSelector, Input, NewOrder};
 use crate::kits::tpcc::random::last_name;
 use crate::kits::tpcc::store::{Session, TransactionResult};
 
@@ -59,10 +59,10 @@ impl<'s> MariadbSession<'s> {
 }
 
 /// Returns a customer as two arguments, one of which is NULL.
-fn who(customer: Customer) -> [Value; 2] {
+fn who(customer: CustomerSelector) -> [Value; 2] {
     match customer {
-        Customer::Number(number) => [number.into(), Value::NULL],
-        Customer::Name(name) => [Value::NULL, last_name(name).into()],
+        CustomerSelector::Number(number) => [number.into(), Value::NULL],
+        CustomerSelector::Name(name) => [Value::NULL, last_name(name).into()],
     }
 }
 

@@ -4,7 +4,7 @@ use ::mysql::Error;
 use ::mysql::prelude::Queryable;
 
 use super::MariadbStore;
-use super::explain::explain;
+use super::error_mapping::explain;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 

@@ -7,7 +7,7 @@ use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Error};
 use hugeleaf_units::Bytes;
 
-use super::explain::explain;
+use super::error_mapping::explain;
 use super::{COUNTED, counters_in};
 use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;

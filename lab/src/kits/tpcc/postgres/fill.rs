@@ -6,11 +6,11 @@ use std::io::Write as _;
 use ::postgres::types::Type;
 use ::postgres::{Client, Error, Row, Transaction};
 
-use super::explain::{SCHEMA, explain};
+use super::error_mapping::{SCHEMA, explain};
 use super::session::FUNCTIONS;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::population::{Field, Population};
-use crate::kits::tpcc::store::{LoadUnit, Loader, Origin};
+use crate::kits::tpcc::population::{FieldValue, Population};
+use crate::kits::tpcc::store::{LoadUnit, Loader, DatasetSpec};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct PostgresLoader<'s> {
@@ -25,7 +25,7 @@ impl<'s> PostgresLoader<'s> {
         PostgresLoader { client, place }
     }
 
-    fn try_create(&mut self, origin: &Origin) -> Result<(), Error> {
+    fn try_create(&mut self, origin: &DatasetSpec) -> Result<(), Error> {
         let table =
             |table: Table| format!("CREATE TABLE {} ({})", table.name(), table.definition());
         let mut transaction = self.client.transaction()?;
@@ -35,7 +35,7 @@ impl<'s> PostgresLoader<'s> {
         transaction.commit()
     }
 
-    fn try_fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), Fault> {
+    fn try_fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), CopyError> {
         let mut transaction = self.client.transaction()?;
         match part {
             LoadUnit::Items => copy(&mut transaction, Table::Item, 0, origin)?,
@@ -89,18 +89,18 @@ pub(super) fn checkpoint(client: &mut Client) -> Result<(), Error> {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum CopyError {
     #[error(transparent)]
     Server(#[from] Error),
     #[error(transparent)]
     Sending(#[from] std::io::Error),
 }
 
-impl Fault {
+impl CopyError {
     fn explain(self, place: &str) -> TpccError {
         match self {
-            Fault::Server(error) => explain(place, &error),
-            Fault::Sending(error) => {
+            CopyError::Server(error) => explain(place, &error),
+            CopyError::Sending(error) => {
                 let of_server = error
                     .get_ref()
                     .and_then(|inner| inner.downcast_ref::<Error>());
@@ -122,8 +122,8 @@ fn copy(
     transaction: &mut Transaction<'_>,
     table: Table,
     warehouse: i32,
-    origin: &Origin,
-) -> Result<(), Fault> {
+    origin: &DatasetSpec,
+) -> Result<(), CopyError> {
     let sql = format!("COPY {} FROM STDIN", table.name());
     let mut writer = transaction.copy_in(&sql)?;
     let mut text = String::with_capacity(CHUNK + CHUNK / 4);
@@ -133,11 +133,11 @@ fn copy(
                 text.push('\t');
             }
             match field {
-                Field::Int(number) => {
+                FieldValue::Int(number) => {
                     let _ = write!(text, "{number}");
                 }
-                Field::Text(words) => text.push_str(words),
-                Field::Null => text.push_str("\\N"),
+                FieldValue::Text(words) => text.push_str(words),
+                FieldValue::Null => text.push_str("\\N"),
             }
         }
         text.push('\n');
@@ -145,7 +145,7 @@ fn copy(
             writer.write_all(text.as_bytes())?;
             text.clear();
         }
-        Ok::<(), Fault>(())
+        Ok::<(), CopyError>(())
     })?;
     writer.write_all(text.as_bytes())?;
     writer.finish()?;
@@ -165,11 +165,11 @@ impl Loader for PostgresLoader<'_> {
         Ok((seen.get(0), seen.get(1)))
     }
 
-    fn create(&mut self, origin: &Origin) -> Result<(), TpccError> {
+    fn create(&mut self, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_create(origin).map_err(|e| explain(self.place, &e))
     }
 
-    fn fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), TpccError> {
+    fn fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|fault| fault.explain(self.place))
     }

@@ -5,10 +5,10 @@ use ::postgres::error::SqlState;
 use ::postgres::types::ToSql;
 use ::postgres::{Client, Error, Statement};
 
-use super::explain::explain;
+use super::error_mapping::explain;
 use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::input::{Customer, Input};
+use crate::kits::tpcc::input::{CustomerSelector, Input};
 use crate::kits::tpcc::random::last_name;
 use crate::kits::tpcc::store::{Session, TransactionResult};
 
@@ -70,10 +70,10 @@ fn send(
 }
 
 /// Returns a customer as two arguments, one of which is NULL.
-fn who(customer: Customer) -> (Option<i32>, Option<&'static str>) {
+fn who(customer: CustomerSelector) -> (Option<i32>, Option<&'static str>) {
     match customer {
-        Customer::Number(number) => (Some(number), None),
-        Customer::Name(name) => (None, Some(last_name(name))),
+        CustomerSelector::Number(number) => (Some(number), None),
+        CustomerSelector::Name(name) => (None, Some(last_name(name))),
     }
 }
 

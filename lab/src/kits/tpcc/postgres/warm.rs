@@ -3,24 +3,24 @@
 use ::postgres::{Client, Error};
 
 use super::PostgresStore;
-use super::explain::explain;
+use super::error_mapping::explain;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::tables::{TABLES, Table};
 
 /// A connection that has filled the server's cache, and maps all of it while it is open.
-pub struct Warm {
-    how: Warmed,
+pub struct WarmConnection {
+    how: WarmMethod,
     _connection: Client,
 }
 
-impl Warm {
-    pub const fn how(&self) -> Warmed {
+impl WarmConnection {
+    pub const fn how(&self) -> WarmMethod {
         self.how
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Warmed {
+pub enum WarmMethod {
     /// By the extension `pg_prewarm`: all tables and indexes, block by block.
     Whole,
     /// Tables were read through their keys: the extension is missing, or only some warehouses are
@@ -35,10 +35,10 @@ impl PostgresStore {
     ///
     /// # Errors
     /// Those of the database.
-    pub fn warm(&self, touched: Option<i32>) -> Result<Warm, TpccError> {
+    pub fn warm(&self, touched: Option<i32>) -> Result<WarmConnection, TpccError> {
         let mut client = self.connect()?;
         let warmed = vacuum(&mut client).and_then(|()| fill_cache(&mut client, touched));
-        Ok(Warm {
+        Ok(WarmConnection {
             how: warmed.map_err(|e| explain(&self.name, &e))?,
             _connection: client,
         })
@@ -52,14 +52,14 @@ fn vacuum(client: &mut Client) -> Result<(), Error> {
     super::fill::checkpoint(client)
 }
 
-fn fill_cache(client: &mut Client, touched: Option<i32>) -> Result<Warmed, Error> {
+fn fill_cache(client: &mut Client, touched: Option<i32>) -> Result<WarmMethod, Error> {
     let extension = "CREATE EXTENSION IF NOT EXISTS pg_prewarm SCHEMA public";
     if touched.is_none() && client.batch_execute(extension).is_ok() {
         let all = "SELECT sum(public.pg_prewarm(c.oid::regclass))::bigint FROM pg_class c \
                      JOIN pg_namespace n ON n.oid = c.relnamespace \
                      WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'i')";
         client.query_one(all, &[])?;
-        return Ok(Warmed::Whole);
+        return Ok(WarmMethod::Whole);
     }
     client.batch_execute("SET enable_seqscan = off; SET enable_sort = off")?;
     for table in TABLES {
@@ -76,5 +76,5 @@ fn fill_cache(client: &mut Client, touched: Option<i32>) -> Result<Warmed, Error
         let sql = format!("SELECT count(x) FROM ({rows}) AS x");
         client.query_one(&sql, &[])?;
     }
-    Ok(Warmed::ByKeys)
+    Ok(WarmMethod::ByKeys)
 }

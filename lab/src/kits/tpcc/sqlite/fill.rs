@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior, types::ToSqlOutput};
 
-use super::explain::explain;
+use super::error_mapping::explain;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::population::{Field, Population};
-use crate::kits::tpcc::store::{LoadUnit, Loader, Origin};
+use crate::kits::tpcc::population::{FieldValue, Population};
+use crate::kits::tpcc::store::{LoadUnit, Loader, DatasetSpec};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct SqliteLoader {
@@ -24,13 +24,13 @@ impl SqliteLoader {
             .transaction_with_behavior(TransactionBehavior::Immediate)
     }
 
-    fn try_create(&mut self, origin: &Origin) -> rusqlite::Result<()> {
+    fn try_create(&mut self, origin: &DatasetSpec) -> rusqlite::Result<()> {
         let transaction = self.begin()?;
         transaction.execute_batch(&origin.creation(definition))?;
         transaction.commit()
     }
 
-    fn try_fill(&mut self, part: LoadUnit, origin: &Origin) -> rusqlite::Result<()> {
+    fn try_fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> rusqlite::Result<()> {
         let transaction = self.begin()?;
         match part {
             LoadUnit::Indexes => {
@@ -84,7 +84,7 @@ fn insert(
     connection: &Connection,
     table: Table,
     warehouse: i32,
-    origin: &Origin,
+    origin: &DatasetSpec,
 ) -> rusqlite::Result<()> {
     let places = vec!["?"; table.columns().len()].join(", ");
     let sql = format!("INSERT INTO {} VALUES ({places})", table.name());
@@ -97,12 +97,12 @@ fn insert(
     })
 }
 
-impl ToSql for Field<'_> {
+impl ToSql for FieldValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self {
-            Field::Int(number) => ToSqlOutput::from(*number),
-            Field::Text(text) => ToSqlOutput::from(*text),
-            Field::Null => ToSqlOutput::from(rusqlite::types::Null),
+            FieldValue::Int(number) => ToSqlOutput::from(*number),
+            FieldValue::Text(text) => ToSqlOutput::from(*text),
+            FieldValue::Null => ToSqlOutput::from(rusqlite::types::Null),
         })
     }
 }
@@ -121,11 +121,11 @@ impl Loader for SqliteLoader {
         marks.map_err(|e| explain(&self.place, e))
     }
 
-    fn create(&mut self, origin: &Origin) -> Result<(), TpccError> {
+    fn create(&mut self, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_create(origin).map_err(|e| explain(&self.place, e))
     }
 
-    fn fill(&mut self, part: LoadUnit, origin: &Origin) -> Result<(), TpccError> {
+    fn fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|e| explain(&self.place, e))
     }

@@ -4,30 +4,30 @@ use std::fmt::Write as _;
 
 use rusqlite::{Connection, OptionalExtension, Statement};
 
-use super::explain::{explain, is_busy};
+use super::error_mapping::{explain, is_busy};
 use super::status;
 use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{
-    Customer, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel,
+    CustomerSelector, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel,
 };
 use crate::kits::tpcc::random::{ORIGINAL, last_name};
 use crate::kits::tpcc::rules::{DISTRICTS, TransactionKind};
 use crate::kits::tpcc::store::{Session, TransactionResult};
 
 /// Failure in the middle of a transaction.
-enum Fault {
+enum TransactionError {
     Sql(rusqlite::Error),
     Missing(&'static str),
 }
 
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Fault {
-        Fault::Sql(error)
+impl From<rusqlite::Error> for TransactionError {
+    fn from(error: rusqlite::Error) -> TransactionError {
+        TransactionError::Sql(error)
     }
 }
 
-type SessionResult<T> = Result<T, Fault>;
+type SessionResult<T> = Result<T, TransactionError>;
 
 pub(super) struct SqliteSession<'c> {
     connection: &'c Connection,
@@ -36,12 +36,12 @@ pub(super) struct SqliteSession<'c> {
     begin_to_read: Statement<'c>,
     commit: Statement<'c>,
     rollback: Statement<'c>,
-    customers: Customers<'c>,
-    new_order: NewOrders<'c>,
-    payment: Payments<'c>,
-    order_status: OrderStates<'c>,
-    delivery: Deliveries<'c>,
-    stock_level: StockLevels<'c>,
+    customers: CustomerLookup<'c>,
+    new_order: NewOrderStatements<'c>,
+    payment: PaymentStatements<'c>,
+    order_status: OrderStatusStatements<'c>,
+    delivery: DeliveryStatements<'c>,
+    stock_level: StockLevelStatements<'c>,
 }
 
 impl<'c> SqliteSession<'c> {
@@ -57,12 +57,12 @@ impl<'c> SqliteSession<'c> {
             begin_to_read: connection.prepare("BEGIN")?,
             commit: connection.prepare("COMMIT")?,
             rollback: connection.prepare("ROLLBACK")?,
-            customers: Customers::new(connection)?,
-            new_order: NewOrders::new(connection)?,
-            payment: Payments::new(connection)?,
-            order_status: OrderStates::new(connection)?,
-            delivery: Deliveries::new(connection)?,
-            stock_level: StockLevels::new(connection)?,
+            customers: CustomerLookup::new(connection)?,
+            new_order: NewOrderStatements::new(connection)?,
+            payment: PaymentStatements::new(connection)?,
+            order_status: OrderStatusStatements::new(connection)?,
+            delivery: DeliveryStatements::new(connection)?,
+            stock_level: StockLevelStatements::new(connection)?,
         })
     }
 
@@ -75,7 +75,7 @@ impl<'c> SqliteSession<'c> {
         let done = match done {
             Ok(answer @ TransactionResult::Committed(_)) => match self.commit.execute([]) {
                 Ok(_) => return Ok(answer),
-                Err(error) => Err(Fault::Sql(error)),
+                Err(error) => Err(TransactionError::Sql(error)),
             },
             other => other,
         };
@@ -85,9 +85,9 @@ impl<'c> SqliteSession<'c> {
             false => self.rollback.execute([]),
         };
         match (done, rolled_back) {
-            (Err(Fault::Sql(error)), _) if is_busy(&error) => Ok(TransactionResult::Conflict),
-            (Err(Fault::Sql(error)), _) | (Ok(_), Err(error)) => Err(explain(self.place, error)),
-            (Err(Fault::Missing(what)), _) => Err(TpccError::Missing { kind, what }),
+            (Err(TransactionError::Sql(error)), _) if is_busy(&error) => Ok(TransactionResult::Conflict),
+            (Err(TransactionError::Sql(error)), _) | (Ok(_), Err(error)) => Err(explain(self.place, error)),
+            (Err(TransactionError::Missing(what)), _) => Err(TpccError::Missing { kind, what }),
             (Ok(answer), Ok(_)) => Ok(answer),
         }
     }
@@ -99,7 +99,7 @@ impl Session for SqliteSession<'_> {
             Input::OrderStatus(_) | Input::StockLevel(_) => &mut self.begin_to_read,
             Input::NewOrder(_) | Input::Payment(_) | Input::Delivery(_) => &mut self.begin,
         };
-        let begun = begin.execute([]).map_err(Fault::from);
+        let begun = begin.execute([]).map_err(TransactionError::from);
         let done = begun.and_then(|_| match input {
             Input::NewOrder(input) => self.new_order.run(input),
             Input::Payment(input) => self.payment.run(input, &mut self.customers),
@@ -115,14 +115,14 @@ impl Session for SqliteSession<'_> {
     }
 }
 
-struct Customers<'c> {
+struct CustomerLookup<'c> {
     by_name: Statement<'c>,
     found: Vec<i32>,
 }
 
-impl<'c> Customers<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<Customers<'c>> {
-        Ok(Customers {
+impl<'c> CustomerLookup<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<CustomerLookup<'c>> {
+        Ok(CustomerLookup {
             by_name: connection.prepare(
                 "SELECT c_id FROM customer WHERE c_w_id = ? AND c_d_id = ? AND c_last = ? \
                  ORDER BY c_first, c_id",
@@ -132,10 +132,10 @@ impl<'c> Customers<'c> {
     }
 
     /// Returns the number of a customer; with several of a name, the middle one, rounded up.
-    fn number(&mut self, warehouse: i32, district: i32, customer: Customer) -> SessionResult<i32> {
+    fn number(&mut self, warehouse: i32, district: i32, customer: CustomerSelector) -> SessionResult<i32> {
         let name = match customer {
-            Customer::Number(number) => return Ok(number),
-            Customer::Name(name) => last_name(name),
+            CustomerSelector::Number(number) => return Ok(number),
+            CustomerSelector::Name(name) => last_name(name),
         };
         self.found.clear();
         let mut rows = self.by_name.query((warehouse, district, name))?;
@@ -145,11 +145,11 @@ impl<'c> Customers<'c> {
         let middle = self.found.len().div_ceil(2).checked_sub(1);
         middle
             .map(|at| self.found[at])
-            .ok_or(Fault::Missing("customer of that name"))
+            .ok_or(TransactionError::Missing("customer of that name"))
     }
 }
 
-struct NewOrders<'c> {
+struct NewOrderStatements<'c> {
     warehouse: Statement<'c>,
     district: Statement<'c>,
     next_order: Statement<'c>,
@@ -164,15 +164,15 @@ struct NewOrders<'c> {
     info: String,
 }
 
-impl<'c> NewOrders<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<NewOrders<'c>> {
+impl<'c> NewOrderStatements<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<NewOrderStatements<'c>> {
         let stock = |district: i32| {
             connection.prepare(&format!(
                 "SELECT s_quantity, s_dist_{district:02}, s_data FROM stock \
                  WHERE s_w_id = ? AND s_i_id = ?"
             ))
         };
-        Ok(NewOrders {
+        Ok(NewOrderStatements {
             warehouse: connection.prepare("SELECT w_tax FROM warehouse WHERE w_id = ?")?,
             district: connection
                 .prepare("SELECT d_tax, d_next_o_id FROM district WHERE d_w_id = ? AND d_id = ?")?,
@@ -289,12 +289,12 @@ fn total(sum: i64, discount: i64, tax: i64) -> i64 {
 /// Returns a row that must exist.
 fn found<T>(what: &'static str, asked: rusqlite::Result<T>) -> SessionResult<T> {
     match asked {
-        Err(rusqlite::Error::QueryReturnedNoRows) => Err(Fault::Missing(what)),
+        Err(rusqlite::Error::QueryReturnedNoRows) => Err(TransactionError::Missing(what)),
         other => Ok(other?),
     }
 }
 
-struct Payments<'c> {
+struct PaymentStatements<'c> {
     pay_warehouse: Statement<'c>,
     warehouse: Statement<'c>,
     pay_district: Statement<'c>,
@@ -307,9 +307,9 @@ struct Payments<'c> {
     text: String,
 }
 
-impl<'c> Payments<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<Payments<'c>> {
-        Ok(Payments {
+impl<'c> PaymentStatements<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<PaymentStatements<'c>> {
+        Ok(PaymentStatements {
             pay_warehouse: connection
                 .prepare("UPDATE warehouse SET w_ytd = w_ytd + ? WHERE w_id = ?")?,
             warehouse: connection.prepare(
@@ -348,7 +348,7 @@ impl<'c> Payments<'c> {
     fn run(
         &mut self,
         input: &Payment,
-        customers: &mut Customers<'_>,
+        customers: &mut CustomerLookup<'_>,
     ) -> SessionResult<TransactionResult> {
         let (w, d, amount) = (input.warehouse, input.district, input.amount);
         let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
@@ -406,15 +406,15 @@ impl<'c> Payments<'c> {
     }
 }
 
-struct OrderStates<'c> {
+struct OrderStatusStatements<'c> {
     customer: Statement<'c>,
     order: Statement<'c>,
     lines: Statement<'c>,
 }
 
-impl<'c> OrderStates<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<OrderStates<'c>> {
-        Ok(OrderStates {
+impl<'c> OrderStatusStatements<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<OrderStatusStatements<'c>> {
+        Ok(OrderStatusStatements {
             customer: connection.prepare(
                 "SELECT c_balance, c_first, c_middle, c_last FROM customer \
                  WHERE c_w_id = ? AND c_d_id = ? AND c_id = ?",
@@ -433,7 +433,7 @@ impl<'c> OrderStates<'c> {
     fn run(
         &mut self,
         input: &OrderStatus,
-        customers: &mut Customers<'_>,
+        customers: &mut CustomerLookup<'_>,
     ) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
         let c = customers.number(w, d, input.customer)?;
@@ -454,7 +454,7 @@ impl<'c> OrderStates<'c> {
     }
 }
 
-struct Deliveries<'c> {
+struct DeliveryStatements<'c> {
     oldest: Statement<'c>,
     close: Statement<'c>,
     customer: Statement<'c>,
@@ -464,9 +464,9 @@ struct Deliveries<'c> {
     charge: Statement<'c>,
 }
 
-impl<'c> Deliveries<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<Deliveries<'c>> {
-        Ok(Deliveries {
+impl<'c> DeliveryStatements<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<DeliveryStatements<'c>> {
+        Ok(DeliveryStatements {
             oldest: connection.prepare(
                 "SELECT no_o_id FROM new_order WHERE no_w_id = ? AND no_d_id = ? \
                  ORDER BY no_o_id LIMIT 1",
@@ -512,7 +512,7 @@ impl<'c> Deliveries<'c> {
             self.carry.execute([input.carrier, w, d, order])?;
             self.deliver.execute((input.at, w, d, order))?;
             let sum: Option<i64> = self.sum.query_row([w, d, order], |row| row.get(0))?;
-            let sum = sum.ok_or(Fault::Missing("line of an order"))?;
+            let sum = sum.ok_or(TransactionError::Missing("line of an order"))?;
             self.charge.execute((sum, w, d, c))?;
             delivered += sum + i64::from(order);
         }
@@ -520,14 +520,14 @@ impl<'c> Deliveries<'c> {
     }
 }
 
-struct StockLevels<'c> {
+struct StockLevelStatements<'c> {
     next: Statement<'c>,
     short: Statement<'c>,
 }
 
-impl<'c> StockLevels<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<StockLevels<'c>> {
-        Ok(StockLevels {
+impl<'c> StockLevelStatements<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<StockLevelStatements<'c>> {
+        Ok(StockLevelStatements {
             next: connection
                 .prepare("SELECT d_next_o_id FROM district WHERE d_w_id = ? AND d_id = ?")?,
             // CROSS JOIN makes SQLite keep this order of the two tables.

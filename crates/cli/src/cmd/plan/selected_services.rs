@@ -1,0 +1,102 @@
+//! Finds the services that flags and targets name.
+
+use hugeleaf_host::demand::{
+    DemandError, DemandSource, Service, User, read_services, read_source, read_user,
+};
+use hugeleaf_host::{Fact, Host};
+
+use super::flags::Args;
+use crate::context::{AmbiguityPolicy, Context, Failure};
+
+impl From<DemandError> for Failure {
+    fn from(error: DemandError) -> Failure {
+        match error.is_usage {
+            true => Failure::usage(error.what, error.next),
+            false => Failure::missing(error.what, error.next),
+        }
+    }
+}
+
+/// Returns all services of the flags and targets, and a line for each that could not be read.
+pub fn services(
+    args: &Args,
+    host: &Host,
+    context: &Context,
+) -> Result<(Vec<Service>, Vec<String>), Failure> {
+    let mut services = Vec::new();
+    let named = sources(args, host, context)?;
+    let is_synthetic =
+        |source: &DemandSource| matches!(source, DemandSource::Flag(kind, _) if kind.is_synthetic);
+    let says_more = args.name.is_some() || args.user.is_some() || args.node.is_some();
+    if says_more && args.mount.is_none() && !named.iter().any(is_synthetic) {
+        return Err(Failure::usage(
+            "--name, --user and --node need --bytes or --mover",
+            "hugeleaf plan --bytes 8G --user NAME",
+        ));
+    }
+    let user = args.user.as_deref().map(|name| user(name, context));
+    let user = user.transpose()?;
+    for source in &named {
+        let mut found = read_source(&context.root, &context.kernel, host, source)?;
+        if is_synthetic(source) {
+            let each = found.iter_mut();
+            each.for_each(|service| apply_flags(service, args, user.as_ref()));
+        }
+        services.extend(found);
+    }
+    if !named.is_empty() {
+        return Ok((services, Vec::new()));
+    }
+    let found = read_services(&context.root, &context.kernel, host);
+    let unread: Vec<String> = found
+        .unread
+        .iter()
+        .map(|error| format!("not queried: {}; {}", error.what, error.next))
+        .collect();
+    if found.services.is_empty() {
+        return Err(Failure::missing(
+            match unread.first() {
+                Some(first) => format!("no service that could use huge pages; {first}"),
+                None => "no running service that could use huge pages".to_owned(),
+            },
+            "name one: hugeleaf plan --postgres DATADIR, --bytes 8G; hugeleaf plan --help",
+        ));
+    }
+    Ok((found.services, unread))
+}
+
+/// Returns the sources of demand: targets first, then flags in the order of their table.
+fn sources(args: &Args, host: &Host, context: &Context) -> Result<Vec<DemandSource>, Failure> {
+    let target = |target: &String| match DemandSource::of_target(target, host) {
+        Some(source) => Ok(source),
+        None => Ok(DemandSource::Pids(
+            context.targets(std::slice::from_ref(target), AmbiguityPolicy::All)?,
+        )),
+    };
+    let targets: Result<Vec<DemandSource>, Failure> = args.targets.iter().map(target).collect();
+    Ok(targets?
+        .into_iter()
+        .chain(args.sources.0.iter().cloned())
+        .collect())
+}
+
+pub fn user(name: &str, context: &Context) -> Result<User, Failure> {
+    match read_user(&context.root, name) {
+        Fact::Known(user) => Ok(user),
+        Fact::Absent => Err(Failure::usage(
+            format!("--user {name}: no such user"),
+            "getent passwd    # lists them",
+        )),
+        Fact::Unreadable(error) => Err(error.into()),
+    }
+}
+
+/// Applies --name, --user and --node to a synthetic service.
+fn apply_flags(service: &mut Service, args: &Args, user: Option<&User>) {
+    if let Some(name) = &args.name {
+        service.name.clone_from(name);
+        service.is_unnamed = false;
+    }
+    service.user = user.cloned();
+    service.node = args.node;
+}
