@@ -162,6 +162,11 @@ impl MissRateModel {
         }
     }
 
+    /// Returns the current loss, in seconds per second, if it held nothing: each operation would be a miss.
+    pub fn loss_of_all(&self) -> f64 {
+        self.latest * self.seconds_per_miss
+    }
+
     /// Returns the change of the miss ratio per byte, its standard error, and the number of misses behind it. The line
     /// is fitted to observations weighted by their precision. `None` for a single size.
     fn slope(&self) -> Option<(f64, f64, f64)> {

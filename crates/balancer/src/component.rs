@@ -327,13 +327,17 @@ impl ServerComponent {
         let shrunk = self
             .shrunk
             .is_some_and(|at| now.saturating_sub(at) < REFILL);
-        match shrunk && self.fills {
-            // It lost more than was removed, and reads it again. A further loss could be all that it has.
-            true => Benefit {
-                less: sure(1.0),
-                ..benefit
-            },
-            false => benefit,
+        if !(shrunk && self.fills) {
+            return benefit;
+        }
+        // It lost more than was removed, and reads it again. A further loss could be all that it holds.
+        let held = self
+            .granule
+            .count(self.granule.round_up(self.used))
+            .max(1.0);
+        Benefit {
+            less: sure(self.counters.loss_of_all() / held),
+            ..benefit
         }
     }
 
@@ -415,11 +419,10 @@ impl ServerComponent {
         }
         if look.unmaps || self.has_returned(&order, look.size) {
             self.shrunk = Some(now);
-            let over = self.over(look.size);
             // Its process's memory above that size never belonged to the cache.
             let above = self.resident().unwrap_or_default() - look.size;
             self.overhead = self.overhead.max(above);
-            return over;
+            return self.over(look.size);
         }
         match waited < self.member.kind.returns {
             true => NextAction::Wait,

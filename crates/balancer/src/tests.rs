@@ -33,6 +33,8 @@ enum Manner {
     Silent,
     /// Has pages as MariaDB: writes to new memory only when it reads, and keeps some pages free.
     Paged,
+    /// As `Paged`, and a reduction evicts nearly all of its data (MariaDB 10.11.19).
+    Emptied,
 }
 
 struct Sim {
@@ -78,10 +80,14 @@ impl Sim {
         }
     }
 
+    fn is_paged(&self) -> bool {
+        matches!(self.manner, Manner::Paged | Manner::Emptied)
+    }
+
     /// Returns its reported use.
     fn used(&self) -> Bytes {
         match self.manner {
-            Manner::Paged => self.size.min(self.data + mib(KEPT)),
+            Manner::Paged | Manner::Emptied => self.size.min(self.data + mib(KEPT)),
             _ => self.held.min(self.size),
         }
     }
@@ -97,9 +103,14 @@ impl Sim {
         let misses = (self.load as f64 * (1.0 - hits)) as u64;
         self.counts.operations += self.load;
         self.counts.misses += misses;
-        if self.manner == Manner::Paged {
-            // Pages are so small that filling a granule takes minutes.
-            let brought = Bytes(misses * 16);
+        if self.is_paged() {
+            // For `Paged`, pages are so small that filling a granule takes minutes.
+            let page = if self.manner == Manner::Paged {
+                16
+            } else {
+                64 << 10
+            };
+            let brought = Bytes(misses * page);
             self.data = (self.data + brought).min(self.size - mib(KEPT / 2));
             self.held = (self.held + brought).min(self.size);
         }
@@ -112,7 +123,7 @@ impl Sim {
             granule: mib(1),
             floor: self.floor,
             used: Some(self.used()),
-            unmaps: self.manner == Manner::Paged,
+            unmaps: self.is_paged(),
             counts: Some(self.counts),
             pid: Some(Pid(self.process.pid)),
             ..ServerState::default()
@@ -142,7 +153,10 @@ impl Sim {
                 self.late = Some((now + seconds, command.to));
                 Err(QueryError::timeout("no answer in 10 s"))
             }
-            Manner::Paged => {
+            Manner::Paged | Manner::Emptied => {
+                if self.manner == Manner::Emptied && command.to < self.size {
+                    self.data = mib(8);
+                }
                 self.size = command.to;
                 self.held = self.held.min(command.to);
                 self.data = self.data.min(command.to - mib(KEPT / 2));
@@ -330,10 +344,21 @@ fn what_was_never_written_to_need_not_come_back() {
 fn a_reduction_is_over_when_the_server_unmapped_it() {
     let mut world = World::of(vec![Sim::new("a", 512, 9000), Sim::new("b", 512, 100)]);
     world.sim("b").manner = Manner::Paged;
-    world.sim("b").held = mib(512 - KEPT / 2);
+    world.sim("b").held = mib(512 - KEPT);
     world.run(60);
     assert!(world.size("a") > mib(700), "{:#?}", world.said);
     assert!(!world.has_said("set back"), "{:#?}", world.said);
+    // Nor does it owe any memory.
+    assert!(!world.has_said("holds"), "{:#?}", world.said);
+}
+
+/// It reads its data again for minutes, which costs no more than its few operations.
+#[test]
+fn one_with_little_load_gives_while_it_fills_again() {
+    let mut world = World::of(vec![Sim::new("a", 512, 9000), Sim::new("b", 512, 100)]);
+    world.sim("b").manner = Manner::Emptied;
+    world.run(60);
+    assert!(world.size("a") > mib(900), "{:#?}", world.said);
 }
 
 /// The need of a cache does not wait for memory that it owes.
