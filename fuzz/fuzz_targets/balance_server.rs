@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use hugeleaf_balancer::Opening;
+use hugeleaf_balancer::ConnectOptions;
 use hugeleaf_balancer::kind_named;
 use hugeleaf_host::Root;
 use hugeleaf_units::Bytes;
@@ -64,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
         }
         _ => hostile.address.clone(),
     };
-    let mut server = (kind.open)(&Opening {
+    let mut server = (kind.open)(&ConnectOptions {
         address,
         root: Root::at("/nonexistent"),
         folder: None,

@@ -3,7 +3,7 @@
 
 use hugeleaf_host::limits::cgroup_in;
 use hugeleaf_host::limits::hugetlb::{hits_of, limit_of};
-use hugeleaf_host::process::stat::{parse_cgroup, unit_of};
+use hugeleaf_host::process::proc_parsers::{parse_cgroup, unit_of};
 use hugeleaf_units::{Bytes, PageSize};
 use libfuzzer_sys::fuzz_target;
 

@@ -1,7 +1,7 @@
 //! Parses `limits` of a process.
 #![no_main]
 
-use hugeleaf_host::process::stat::parse_memlock;
+use hugeleaf_host::process::proc_parsers::parse_memlock;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

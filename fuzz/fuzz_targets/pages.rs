@@ -1,7 +1,7 @@
 //! Parses the pages of a captured process. They must survive a write and a read unchanged.
 #![no_main]
 
-use hugeleaf_host::process::pages::{parse_pages, write_pages};
+use hugeleaf_host::process::pagemap_text::{parse_pages, write_pages};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

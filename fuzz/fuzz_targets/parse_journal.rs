@@ -2,7 +2,7 @@
 //! read unchanged, whatever surrounds it.
 #![no_main]
 
-use hugeleaf_plan::host::{Record, parse_records, record_line};
+use hugeleaf_plan::host_changes::{Record, parse_records, record_line};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! Parses `stat` and `status` of a process. A name may hold any byte: brackets, spaces, line breaks.
 #![no_main]
 
-use hugeleaf_host::process::stat::{parse_stat, parse_status};
+use hugeleaf_host::process::proc_parsers::{parse_stat, parse_status};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

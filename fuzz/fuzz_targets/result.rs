@@ -2,7 +2,7 @@
 #![no_main]
 
 use hugeleaf_proof::compare::{arms, files};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::result_format::Results;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -2,8 +2,8 @@
 //! files. The first byte selects the parser.
 #![no_main]
 
-use hugeleaf_host::demand::account::parse_memlock;
-use hugeleaf_host::system::{pam_limits, settings, unit_files};
+use hugeleaf_host::demand::user_account::parse_memlock;
+use hugeleaf_host::system::{pam_limits, settings_files, unit_files};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,8 +13,10 @@ fuzz_target!(|data: &[u8]| {
     let text = hugeleaf_fuzz::text(data);
     let lines = text.lines().count();
     match choice % 5 {
-        0 => assert!(settings::parse_tmpfiles(&text, "/etc/tmpfiles.d/x.conf").len() <= lines),
-        1 => assert!(settings::parse_grub(&text, "/etc/default/grub").len() <= lines),
+        0 => {
+            assert!(settings_files::parse_tmpfiles(&text, "/etc/tmpfiles.d/x.conf").len() <= lines)
+        }
+        1 => assert!(settings_files::parse_grub(&text, "/etc/default/grub").len() <= lines),
         2 => {
             let found = pam_limits::parse(&text, "/etc/security/limits.conf");
             assert!(found.len() <= lines && found.iter().all(|line| line.soft || line.hard));

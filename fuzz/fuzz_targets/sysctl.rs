@@ -1,7 +1,7 @@
 //! Parses files of `sysctl.d`.
 #![no_main]
 
-use hugeleaf_host::system::sysctl::parse;
+use hugeleaf_host::system::sysctl_files::parse;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use hugeleaf_trace::file::{read_from, write_to};
-use hugeleaf_verdict::trace::findings;
+use hugeleaf_verdict::trace_findings::findings;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

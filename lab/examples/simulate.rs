@@ -5,7 +5,9 @@
 
 use std::process::ExitCode;
 
-use hugeleaf_lab::prove_simulation::{NoiseRecording, SimulationSettings, Scenario, SimulationSummary, pairs_needed, play_many};
+use hugeleaf_lab::prove_simulation::{
+    NoiseRecording, Scenario, SimulationSettings, SimulationSummary, pairs_needed, play_many,
+};
 
 const EFFECTS: [f64; 7] = [1.0, 1.01, 1.02, 1.03, 1.05, 1.10, 1.20];
 const MOST_PAIRS: usize = 1000;

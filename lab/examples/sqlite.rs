@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    DriverSettings, Durability, DatasetSpec, Pace, Scale, SqliteSettings, SqliteStore, drive,
+    DatasetSpec, DriverSettings, Durability, Pace, Scale, SqliteSettings, SqliteStore, drive,
     install_cache, load,
 };
 use hugeleaf_sqlite::{Api, Installed, Options, install};

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use fastrand::Rng;
-use hugeleaf_guard::Keep;
+use hugeleaf_guard::KeepCondition;
 use hugeleaf_lab::guard_simulation::{DecisionRule, NoiseModel, TEN_YEARS, play_servers};
 use hugeleaf_lab::prove_simulation::NoiseRecording;
 
@@ -63,7 +63,7 @@ fn run() -> Result<(), String> {
         .iter()
         .map(read)
         .collect::<Result<Vec<_>, _>>()?;
-    let keeps = [Keep::IfFaster, Keep::UnlessSlower];
+    let keeps = [KeepCondition::IfFaster, KeepCondition::UnlessSlower];
     for judge in [DecisionRule::Alone, DecisionRule::Together] {
         for (keep, spread) in keeps.iter().flat_map(|k| NoiseModel::ALL.map(|s| (*k, s))) {
             for effect in EFFECTS {

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use hugeleaf_cli::bench::{ExperimentOutput, Setup, failure, measured};
+use hugeleaf_cli::bench::{ExperimentOptions, Setup, failure, measured};
 use hugeleaf_cli::context::{self, CommandStatus, Context, Failure};
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
+use hugeleaf_proof::result_format::Results;
 
 use crate::experiments;
 
@@ -36,7 +36,7 @@ command that changes that."
 )]
 struct Cli {
     #[command(flatten)]
-    global: context::Global,
+    global: context::GlobalArgs,
     /// The program hugeleaf, which runs and promotes servers [default: the variable HUGELEAF, or
     /// else next to this program, or else on PATH]
     #[arg(long, global = true, value_name = "FILE")]
@@ -117,7 +117,7 @@ impl LabCommand {
         })
     }
 
-    fn experiment(&self) -> ExperimentOutput<'_> {
+    fn experiment(&self) -> ExperimentOptions<'_> {
         let (name, output, names_arms) = match self {
             LabCommand::Amm(args) => ("amm", &args.output, !args.arms.is_empty()),
             LabCommand::Mover(args) => ("mover", &args.output, !args.pages.is_empty()),
@@ -125,7 +125,7 @@ impl LabCommand {
             LabCommand::Pagetables(args) => ("pagetables", &args.output, !args.pages.is_empty()),
             LabCommand::Pin(args) => ("pin", &args.output, !args.pages.is_empty()),
         };
-        ExperimentOutput {
+        ExperimentOptions {
             name,
             output,
             names_arms,
@@ -136,7 +136,7 @@ impl LabCommand {
     fn measure(
         &self,
         setup: &Setup,
-        (context, machine): (&Context, &Machine<'_>),
+        (context, machine): (&Context, &BenchContext<'_>),
         progress: &mut dyn FnMut(BenchEvent),
     ) -> Result<Results, Failure> {
         let result = match self {

@@ -6,9 +6,9 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use hugeleaf_guard::evidence::{Evidence, Tested};
-use hugeleaf_guard::{Keep, Proven};
-use hugeleaf_proof::effective_sample::{self, PairLogs};
+use hugeleaf_guard::evidence::{CompletedTest, Evidence};
+use hugeleaf_guard::{KeepCondition, TestVerdict};
+use hugeleaf_proof::effective_sample::{self, PairLogRatios};
 use hugeleaf_proof::stats::{self, Better, Verdict};
 use hugeleaf_proof::stopping_rule::StoppingRule;
 
@@ -85,18 +85,21 @@ fn test(noises: &[NoiseRecording], effect: f64, spread: NoiseModel, rng: &mut Rn
 }
 
 /// Judges one test alone, as the guard did earlier.
-fn alone(logs: &[f64], keep: Keep) -> bool {
+fn alone(logs: &[f64], keep: KeepCondition) -> bool {
     let rule = StoppingRule {
         fixed_pairs: Some(logs.len()),
         ..StoppingRule::default()
     };
-    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::from_whole(*log)).collect();
+    let pairs: Vec<PairLogRatios> = logs
+        .iter()
+        .map(|log| PairLogRatios::from_whole(*log))
+        .collect();
     let verdict = effective_sample::analyse(&rule, &pairs).map_or(Verdict::Unclear, |w| {
         stats::judge(&w.interval, 1.02f64.ln(), Better::Higher)
     });
     match keep {
-        Keep::IfFaster => verdict != Verdict::Faster,
-        Keep::UnlessSlower => verdict == Verdict::Slower,
+        KeepCondition::IfFaster => verdict != Verdict::Faster,
+        KeepCondition::UnlessSlower => verdict == Verdict::Slower,
     }
 }
 
@@ -104,18 +107,18 @@ fn alone(logs: &[f64], keep: Keep) -> bool {
 pub fn reverted(
     noises: &[NoiseRecording],
     (effect, spread): (f64, NoiseModel),
-    (judge, keep): (DecisionRule, Keep),
+    (judge, keep): (DecisionRule, KeepCondition),
     tests: usize,
     rng: &mut Rng,
 ) -> Option<usize> {
     let mut evidence = Evidence::default();
-    let mut known: Option<Proven> = None;
+    let mut known: Option<TestVerdict> = None;
     (1..=tests).find(|_| {
         let logs = test(noises, effect, spread, rng);
         if judge == DecisionRule::Alone {
             return alone(&logs, keep);
         }
-        let tested = Tested {
+        let tested = CompletedTest {
             logs: &logs,
             better: Better::Higher,
             metric: "simulated",
@@ -134,7 +137,7 @@ pub fn reverted(
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DemotionCounts {
     pub judge: DecisionRule,
-    pub keep: Keep,
+    pub keep: KeepCondition,
     pub spread: NoiseModel,
     pub effect: f64,
     pub servers: usize,
@@ -150,7 +153,7 @@ pub struct DemotionCounts {
 pub fn play_servers(
     noises: &[NoiseRecording],
     (effect, spread): (f64, NoiseModel),
-    (judge, keep): (DecisionRule, Keep),
+    (judge, keep): (DecisionRule, KeepCondition),
     (servers, tests): (usize, usize),
     rng: &mut Rng,
 ) -> DemotionCounts {
@@ -176,7 +179,13 @@ pub fn play_servers(
 mod tests {
     use super::*;
 
-    fn row(judge: DecisionRule, keep: Keep, effect: f64, servers: usize, tests: usize) -> DemotionCounts {
+    fn row(
+        judge: DecisionRule,
+        keep: KeepCondition,
+        effect: f64,
+        servers: usize,
+        tests: usize,
+    ) -> DemotionCounts {
         let mut rng = Rng::with_seed(9);
         let what = (effect, NoiseModel::Pairs);
         play_servers(&[], what, (judge, keep), (servers, tests), &mut rng)
@@ -184,7 +193,7 @@ mod tests {
 
     #[test]
     fn servers_that_gain_are_kept_and_those_that_lose_are_not() {
-        for keep in [Keep::IfFaster, Keep::UnlessSlower] {
+        for keep in [KeepCondition::IfFaster, KeepCondition::UnlessSlower] {
             let gains = row(DecisionRule::Together, keep, 1.02, 40, 60);
             assert_eq!(gains.ever, 0, "{gains:?}");
             let loses = row(DecisionRule::Together, keep, 0.95, 200, 4);
@@ -194,9 +203,15 @@ mod tests {
 
     #[test]
     fn the_simulation_finds_out_tests_that_are_judged_alone() {
-        let reverted = row(DecisionRule::Alone, Keep::IfFaster, 1.05, 200, 26);
+        let reverted = row(DecisionRule::Alone, KeepCondition::IfFaster, 1.05, 200, 26);
         assert!(reverted.ever > 180, "{reverted:?}");
-        let reverted = row(DecisionRule::Alone, Keep::UnlessSlower, 1.0, 200, 52);
+        let reverted = row(
+            DecisionRule::Alone,
+            KeepCondition::UnlessSlower,
+            1.0,
+            200,
+            52,
+        );
         assert!(reverted.ever > 90, "{reverted:?}");
     }
 }

@@ -4,8 +4,8 @@
 //! [`mover`] is the data path of a backup server. [`pin`] pins a buffer. In [`pagetables`], processes attach one
 //! region.
 
-pub mod keyed;
 pub mod data_mover;
+pub mod keyed;
 pub mod pagetables;
 pub mod pin;
 pub mod tpcc;

@@ -6,8 +6,8 @@
 
 mod cmd;
 pub mod experiments;
-pub mod kits;
 pub mod guard_simulation;
+pub mod kits;
 pub mod prove_simulation;
 
 pub use cmd::run;

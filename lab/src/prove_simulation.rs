@@ -2,7 +2,7 @@
 //!
 //! A recording is the rate of a load, sampled at fixed intervals while nothing was changed. An
 //! experiment on it follows the engine on a server: a block of consecutive samples from a random
-//! start, pairs in the engine's own balanced [`Orders`], and time lost at every change of page size.
+//! start, pairs in the engine's own balanced [`PermutedBlocks`], and time lost at every change of page size.
 //! It uses the same [`StoppingRule`], the same effective sample and the same [`stats::judge`]. Samples on huge
 //! pages are multiplied by the injected effect. The true effect is therefore known, and the
 //! experiment's verdicts are counted against it.
@@ -14,12 +14,12 @@ use std::convert::Infallible;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use hugeleaf_proof::arm_order::Orders;
-use hugeleaf_proof::effective_sample::{self, ArmInterval, PairLogs};
-use hugeleaf_proof::stats::{self, Better, LogInterval, Verdict};
+use hugeleaf_proof::arm_order::PermutedBlocks;
+use hugeleaf_proof::effective_sample::{self, ArmMeasurement, PairLogRatios};
+use hugeleaf_proof::long_holds::{self, HoldResult};
+use hugeleaf_proof::stats::{self, Better, LogRatioInterval, Verdict};
 use hugeleaf_proof::stopping_rule::{MIN_PAIRS, StoppingRule};
 use hugeleaf_proof::subject::Arm;
-use hugeleaf_proof::sustained::{self, Holds};
 
 /// A recording of an undisturbed load. The file format of `record_noise`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -137,7 +137,7 @@ impl Default for SimulationSettings {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulationResult {
     pub verdict: Verdict,
-    pub interval: Option<LogInterval>,
+    pub interval: Option<LogRatioInterval>,
     pub pairs: usize,
     /// False if the holds contradict the pairs.
     pub settled: bool,
@@ -186,7 +186,12 @@ struct SimulatedServer<'a> {
 }
 
 impl<'a> SimulatedServer<'a> {
-    fn start(noise: &'a NoiseRecording, effect: f64, play: &SimulationSettings, rng: &mut Rng) -> SimulatedServer<'a> {
+    fn start(
+        noise: &'a NoiseRecording,
+        effect: f64,
+        play: &SimulationSettings,
+        rng: &mut Rng,
+    ) -> SimulatedServer<'a> {
         let mut tape = RecordingCursor { noise, at: 0 };
         let whole = tape.samples(play.for_seconds);
         let starts = noise.samples.len().saturating_sub(whole).max(1);
@@ -265,7 +270,7 @@ impl<'a> SimulatedServer<'a> {
     }
 
     /// Plays one interval on `arm`; where memory is on the other arm, it is moved first.
-    fn interval(&mut self, arm: Arm, play: &SimulationSettings, rng: &mut Rng) -> ArmInterval {
+    fn interval(&mut self, arm: Arm, play: &SimulationSettings, rng: &mut Rng) -> ArmMeasurement {
         let samples = self.tape.samples(play.interval_seconds).max(1);
         let moves = arm != self.arm;
         if moves {
@@ -281,7 +286,7 @@ impl<'a> SimulatedServer<'a> {
         }
         let mut sum = |samples: usize| (0..samples).map(|_| self.next(rng)).sum::<f64>();
         let halves = [sum(samples / 2), sum(samples - samples / 2)];
-        ArmInterval {
+        ArmMeasurement {
             value: halves[0] + halves[1],
             halves: samples.is_multiple_of(2).then_some(halves),
             bucket: None,
@@ -289,8 +294,13 @@ impl<'a> SimulatedServer<'a> {
         }
     }
 
-    /// Holds both arms as the engine does; `None` if the experiment has no hold.
-    fn hold(&mut self, pairs: &LogInterval, play: &SimulationSettings, rng: &mut Rng) -> Option<Holds> {
+    /// HoldResult both arms as the engine does; `None` if the experiment has no hold.
+    fn hold(
+        &mut self,
+        pairs: &LogRatioInterval,
+        play: &SimulationSettings,
+        rng: &mut Rng,
+    ) -> Option<HoldResult> {
         #[allow(clippy::cast_possible_truncation)]
         let samples = (play.hold_seconds / play.interval_seconds).round() as usize;
         if samples == 0 {
@@ -300,11 +310,16 @@ impl<'a> SimulatedServer<'a> {
             let values = (0..samples).map(|_| self.interval(arm, play, rng).value);
             Ok::<_, Infallible>(Some(values.collect()))
         };
-        let Ok(holds) = sustained::hold_both(pairs, play.hold_seconds, hold);
+        let Ok(holds) = long_holds::hold_both(pairs, play.hold_seconds, hold);
         holds
     }
 
-    fn pair(&mut self, first: Arm, play: &SimulationSettings, rng: &mut Rng) -> Option<PairLogs> {
+    fn pair(
+        &mut self,
+        first: Arm,
+        play: &SimulationSettings,
+        rng: &mut Rng,
+    ) -> Option<PairLogRatios> {
         let mut parts = [first, first.other()].map(|arm| self.interval(arm, play, rng));
         if first == Arm::Large {
             parts.reverse();
@@ -320,10 +335,15 @@ pub fn normal(rng: &mut Rng) -> f64 {
 }
 
 /// Plays one experiment in which huge pages multiply the rate by `effect` (1.0 for A/A).
-pub fn play(noise: &NoiseRecording, effect: f64, play: &SimulationSettings, rng: &mut Rng) -> SimulationResult {
+pub fn play(
+    noise: &NoiseRecording,
+    effect: f64,
+    play: &SimulationSettings,
+    rng: &mut Rng,
+) -> SimulationResult {
     let mut server = SimulatedServer::start(noise, effect, play, rng);
-    let mut orders = Orders::new(rng.u64(..), play.rule.fixed_pairs);
-    let mut logs: Vec<PairLogs> = Vec::new();
+    let mut orders = PermutedBlocks::new(rng.u64(..), play.rule.fixed_pairs);
+    let mut logs: Vec<PairLogRatios> = Vec::new();
     // As in the engine: the time limit ends nothing before the minimum number of pairs.
     while server.samples_used < server.samples_total
         || logs.len() < MIN_PAIRS
@@ -341,7 +361,7 @@ pub fn play(noise: &NoiseRecording, effect: f64, play: &SimulationSettings, rng:
     SimulationResult {
         verdict: interval.map_or(Verdict::Unclear, |i| {
             let verdict = stats::judge(&i, play.equal, Better::Higher);
-            sustained::verdict(verdict, &i, held.as_ref())
+            long_holds::verdict(verdict, &i, held.as_ref())
         }),
         interval,
         pairs: logs.len(),
@@ -351,9 +371,15 @@ pub fn play(noise: &NoiseRecording, effect: f64, play: &SimulationSettings, rng:
 }
 
 /// Returns the log ratios of `pairs` consecutive pairs.
-pub fn pairs(noise: &NoiseRecording, effect: f64, play: &SimulationSettings, pairs: usize, rng: &mut Rng) -> Vec<f64> {
+pub fn pairs(
+    noise: &NoiseRecording,
+    effect: f64,
+    play: &SimulationSettings,
+    pairs: usize,
+    rng: &mut Rng,
+) -> Vec<f64> {
     let mut server = SimulatedServer::start(noise, effect, play, rng);
-    let mut orders = Orders::new(rng.u64(..), Some(pairs));
+    let mut orders = PermutedBlocks::new(rng.u64(..), Some(pairs));
     (0..pairs)
         .filter_map(|_| server.pair(orders.draw(), play, rng))
         .map(|pair| pair.whole)
@@ -391,7 +417,8 @@ pub fn play_many(
         .map(|i| play(&noises[i % noises.len()], effect, settings, rng))
         .collect();
     let all = experiments.max(1) as f64;
-    let share = |f: &dyn Fn(&SimulationResult) -> bool| played.iter().filter(|p| f(p)).count() as f64 / all;
+    let share =
+        |f: &dyn Fn(&SimulationResult) -> bool| played.iter().filter(|p| f(p)).count() as f64 / all;
     let intervals = played.iter().filter_map(|p| p.interval);
     let widths: Vec<f64> = intervals.map(|i| i.half_width()).collect();
     SimulationSummary {
@@ -495,7 +522,13 @@ mod tests {
             let null = play_many(&noises, 1.0, &SimulationSettings::default(), 2000, &mut rng);
             // The promise is 6 %; 2,000 experiments scatter by half a percent.
             assert!(null.faster + null.slower <= 0.06, "{scatter}: {null:?}");
-            let five = play_many(&noises, 1.05, &SimulationSettings::default(), 2000, &mut rng);
+            let five = play_many(
+                &noises,
+                1.05,
+                &SimulationSettings::default(),
+                2000,
+                &mut rng,
+            );
             assert!(five.covered >= 0.94, "{scatter}: {five:?}");
             let ten = play_many(&noises, 1.10, &SimulationSettings::default(), 500, &mut rng);
             let alone = SimulationSettings {
@@ -575,7 +608,17 @@ mod tests {
     fn fewer_pairs_find_larger_effects() {
         let noises = [synthetic(0.05, 0.01, 5)];
         let mut rng = Rng::with_seed(2);
-        let mut need = |e| pairs_needed(&noises, e, &SimulationSettings::default(), 0.8, 400, 300, &mut rng);
+        let mut need = |e| {
+            pairs_needed(
+                &noises,
+                e,
+                &SimulationSettings::default(),
+                0.8,
+                400,
+                300,
+                &mut rng,
+            )
+        };
         let (five, twenty) = (need(1.05).unwrap(), need(1.20).unwrap());
         assert!(five > twenty, "{five} {twenty}");
     }
@@ -587,8 +630,9 @@ mod tests {
         assert_eq!(NoiseRecording::parse(&text).unwrap().samples.len(), 4000);
         let mut bad = good.clone();
         bad.samples[3] = 0.0;
-        let error =
-            |noise: &NoiseRecording| NoiseRecording::parse(&serde_json::to_string(noise).unwrap()).unwrap_err();
+        let error = |noise: &NoiseRecording| {
+            NoiseRecording::parse(&serde_json::to_string(noise).unwrap()).unwrap_err()
+        };
         assert_eq!(error(&bad), "sample 3 is 0: a rate must be above 0");
         let malformed = NoiseRecording::parse("{").unwrap_err();
         assert!(malformed.starts_with("not a recording"), "{malformed}");

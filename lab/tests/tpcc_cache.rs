@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    DriverSettings, Durability, DatasetSpec, Pace, Scale, SqliteSettings, SqliteStore, Store, TpccError,
-    check, drive, install_cache, load,
+    DatasetSpec, DriverSettings, Durability, Pace, Scale, SqliteSettings, SqliteStore, Store,
+    TpccError, check, drive, install_cache, load,
 };
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;

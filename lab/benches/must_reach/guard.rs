@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use hugeleaf_host::process::stat::parse_stat;
+use hugeleaf_host::process::proc_parsers::parse_stat;
 use hugeleaf_sys::ticks_per_second;
 use hugeleaf_testkit::ChildGuard;
 

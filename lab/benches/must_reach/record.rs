@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_proof::rows::{ArmInfo, Quantity, Results, Row, Sample, fields};
-use hugeleaf_proof::{Spread, circumstances};
+use hugeleaf_proof::result_format::{ArmInfo, Quantity, Results, Row, Sample, fields};
+use hugeleaf_proof::{MedianInterval, circumstances};
 use hugeleaf_sys::Kernel;
 use serde_json::{Map, Value, json};
 
@@ -118,7 +118,7 @@ pub fn version(program: &Path) -> String {
 
 /// Returns the median; NaN without samples.
 pub fn median(samples: &[f64]) -> f64 {
-    let spread = Spread::from_samples(samples);
+    let spread = MedianInterval::from_samples(samples);
     spread.map_or(f64::NAN, |spread| spread.median)
 }
 

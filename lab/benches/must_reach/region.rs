@@ -12,7 +12,9 @@ use hugeleaf::{
     Bytes, Component, Elastic, ElasticOptions, Granule, PageSize, Range, Region, RegionOptions,
 };
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Advice, Kernel, Memory, MemoryFile, Reserve, Space};
+use hugeleaf_sys::{
+    Advice, HugetlbReservation, Kernel, MemoryFile, MemorySyscalls, ReservedAddresses,
+};
 
 use crate::record::{Record, median, paired};
 use crate::setting::{RestoreSetting, pages};
@@ -210,21 +212,21 @@ fn map_populate(length: Bytes) -> Result<f64, Failed> {
     Ok(took)
 }
 
-/// Memory by the system calls alone.
+/// MemorySyscalls by the system calls alone.
 struct Bare {
-    space: Space,
+    space: ReservedAddresses,
     file: Option<MemoryFile>,
 }
 
 impl Bare {
     fn map(length: Bytes, page: PageSize, from_pool: bool) -> Result<Bare, Failed> {
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let space = memory.reserve_addresses(length, page)?;
         let part = space.range();
         let file = match from_pool {
             true => {
                 let file = memory.create_file("bare", length, Some(page))?;
-                space.map_file(part, &file, 0, Reserve::All)?;
+                space.map_file(part, &file, 0, HugetlbReservation::All)?;
                 Some(file)
             }
             false => {
@@ -260,7 +262,7 @@ impl Bare {
 /// Bytes that one call of the bare loop populates.
 const CHUNK: Bytes = Bytes::from_mib(32);
 
-fn populate_chunks(space: &Space, part: Range) -> Result<(), hugeleaf_sys::SysError> {
+fn populate_chunks(space: &ReservedAddresses, part: Range) -> Result<(), hugeleaf_sys::SysError> {
     let chunk = PageSize::new(CHUNK).expect("a power of two");
     for chunk in part.chunks(chunk) {
         space.advise(chunk, Advice::PopulateWrite)?;
@@ -299,8 +301,8 @@ fn walk(start: u64, offset: &mut u64, hops: u64) -> f64 {
 
 /// Maps the pages of a region once more by mmap(2) alone. The pages are the same, because different
 /// physical pages can differ in speed.
-fn plain(region: &Region, align: PageSize) -> Result<Space, Failed> {
-    let memory = Memory::new();
+fn plain(region: &Region, align: PageSize) -> Result<ReservedAddresses, Failed> {
+    let memory = MemorySyscalls::new();
     let space = memory.reserve_addresses(region.len(), align)?;
     let mut descriptors: Vec<i32> = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
@@ -320,7 +322,7 @@ fn plain(region: &Region, align: PageSize) -> Result<Space, Failed> {
         let part = space
             .part(at, length)
             .ok_or("files longer than the region")?;
-        space.map_file(part, &file, 0, Reserve::None)?;
+        space.map_file(part, &file, 0, HugetlbReservation::None)?;
         at += length.get();
     }
     if at != region.len().get() {

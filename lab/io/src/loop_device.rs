@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use hugeleaf_units::Bytes;
 
 use crate::direct::{OpenMode, open_direct};
-use hugeleaf_sys::{Errno, Memory, MemoryFile, SysError, errno_of, last_errno};
+use hugeleaf_sys::{Errno, MemoryFile, MemorySyscalls, SysError, errno_of, last_errno};
 
 // linux/loop.h
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;
@@ -58,7 +58,7 @@ impl MemoryDevice {
     /// # Errors
     /// ENOENT: no `/dev/loop-control`. EACCES, EPERM: needs root. EBUSY: no device was free.
     pub fn new(length: Bytes) -> Result<MemoryDevice, SysError> {
-        let memory = Memory::new().create_file("hugeleaf-device", length, None)?;
+        let memory = MemorySyscalls::new().create_file("hugeleaf-device", length, None)?;
         MemoryDevice::over(memory)
     }
 

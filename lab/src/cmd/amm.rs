@@ -8,7 +8,7 @@ use crate::kits::tpcc::Durability;
 use hugeleaf_units::{Bytes, parse_time};
 
 use super::oltp::{parse_connections, parse_durability, parse_shrink, parse_warehouses};
-use hugeleaf_cli::bench::Output;
+use hugeleaf_cli::bench::OutputArgs;
 use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 
 /// Flags.
@@ -79,7 +79,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArgs,
 }
 
 /// Parses the length of a phase: a day at most, more is a mistake.

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiments::data_mover::DataMoverSettings;
-use crate::kits::data_mover::{DeviceLocation, AskedIoPages, IoMode, IoPages};
+use crate::kits::data_mover::{AskedIoPages, DeviceLocation, IoMode, IoPages};
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::{Output, Setup};
+use hugeleaf_cli::bench::{OutputArgs, Setup};
 use hugeleaf_cli::bench::{once, parse_count, parse_rounds, usual};
 use hugeleaf_cli::context::Failure;
 
@@ -86,7 +86,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArgs,
 }
 
 /// Maximum number of threads; more are a mistake.

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::experiments::oltp::{
-    COPIER, Database, ReadPath, OltpSettings, OltpPages, SERVERS, ServerKind, copy_until_ended,
+    COPIER, Database, OltpPages, OltpSettings, ReadPath, SERVERS, ServerKind, copy_until_ended,
 };
 use crate::kits::tpcc::Durability;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hugeleaf_units::{Bytes, parse_time};
 
-use hugeleaf_cli::bench::Output;
+use hugeleaf_cli::bench::OutputArgs;
 use hugeleaf_cli::bench::{parse_count, parse_rounds};
 use hugeleaf_cli::context::Failure;
 
@@ -132,7 +132,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArgs,
 }
 
 /// Parses the name of a server that can be started.

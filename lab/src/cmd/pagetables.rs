@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use hugeleaf_cli::bench::{Output, Setup, named, parse_count, usual};
+use hugeleaf_cli::bench::{OutputArgs, Setup, named, parse_count, usual};
 use hugeleaf_cli::context::{Context, Failure};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::{AskedPages, ChildCommand, PageArm};
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArgs,
 }
 
 fn parse_processes(text: &str) -> Result<usize, String> {

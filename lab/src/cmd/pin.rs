@@ -9,7 +9,7 @@ use crate::kits::pin::PinMethod;
 use hugeleaf_units::{Bytes, parse_time};
 
 use super::mover::{pages, place, whole_pages};
-use hugeleaf_cli::bench::{Output, Setup};
+use hugeleaf_cli::bench::{OutputArgs, Setup};
 use hugeleaf_cli::bench::{once, parse_count, parse_rounds};
 use hugeleaf_cli::context::Failure;
 
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    pub output: Output,
+    pub output: OutputArgs,
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {

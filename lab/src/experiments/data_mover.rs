@@ -11,8 +11,9 @@
 use std::time::Duration;
 
 use crate::kits::data_mover::{
-    DeviceLocation as DevicePlace, DeviceOptions, Devices, MeasurementEdge, IoMemory, IoMode, IoPages, DataMoverResult,
-    DataMoverError, DataMoverLoad, measure_devices, run as move_blocks, verify,
+    DataMoverError, DataMoverLoad, DataMoverResult, DeviceLocation as DevicePlace, DeviceOptions,
+    Devices, IoMemory, IoMode, IoPages, MeasurementEdge, measure_devices, run as move_blocks,
+    verify,
 };
 use hugeleaf_host::Host;
 use hugeleaf_sys::may_lock;
@@ -21,9 +22,9 @@ use serde_json::{Value as Json, json};
 
 use super::host_cpu_time::{HostCpuSeconds, processors, since};
 use super::io_arms::{Arms, IoArmRequest};
-use hugeleaf_proof::bench::Measuring;
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{ArmInfo, Quantity, QuantityKind, Results, Sample};
+use hugeleaf_proof::bench::BenchRun;
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
+use hugeleaf_proof::result_format::{ArmInfo, Quantity, QuantityKind, Results, Sample};
 
 mod rows;
 mod stream_search;
@@ -82,7 +83,7 @@ impl DataMoverSettings {
 /// [`BenchError`]; all memory, devices and files are released then.
 pub fn measure(
     settings: &DataMoverSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     let s = settings;
@@ -102,9 +103,14 @@ pub fn measure(
         "readers": s.readers, "writers": s.writers, "devices": [], "device_bytes": s.each, "block_bytes": s.block,
         "space_bytes": s.space, "depth": s.depth, "rounds": s.rounds, "sample_seconds": s.sample.as_secs_f64(),
     });
-    let mut run = Measuring::new("mover", (s.seed, used), machine, progress);
+    let mut run = BenchRun::new("mover", (s.seed, used), machine, progress);
     let arms = take.take(&mut run)?;
-    let samples = s.rounds + if s.rate.is_some() { stream_search::ROUNDS } else { 0 };
+    let samples = s.rounds
+        + if s.rate.is_some() {
+            stream_search::ROUNDS
+        } else {
+            0
+        };
     for arm in &arms.all {
         run.expect(ArmInfo::named(&arm.label), arm.at.clone(), samples);
     }
@@ -215,7 +221,7 @@ struct DataMoverExperiment<'a> {
 
 impl DataMoverExperiment<'_> {
     /// Measures all rounds, then the streams, with the bare devices before and after the rounds.
-    fn all(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
+    fn all(&mut self, run: &mut BenchRun<'_>) -> Result<(), BenchError> {
         let available = self.arms.available();
         self.device_baseline(run)?;
         run.rounds(self.settings.rounds, &available, |run, round, of| {
@@ -273,7 +279,7 @@ impl DataMoverExperiment<'_> {
 
     /// Measures the devices without a data path. Threads and transfers are the same, from huge pages; nothing is
     /// checked or handed on.
-    fn device_baseline(&mut self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
+    fn device_baseline(&mut self, run: &mut BenchRun<'_>) -> Result<(), BenchError> {
         /// A longer run shows nothing more.
         const LONGEST: Duration = Duration::from_secs(1);
         let s = self.settings;
@@ -294,7 +300,7 @@ impl DataMoverExperiment<'_> {
 
     fn sample(
         &mut self,
-        run: &mut Measuring<'_>,
+        run: &mut BenchRun<'_>,
         round: usize,
         (arm, space): (usize, usize),
     ) -> Result<(), BenchError> {
@@ -316,7 +322,7 @@ impl DataMoverExperiment<'_> {
     /// Searches the number of streams of an arm.
     fn streams(
         &mut self,
-        run: &mut Measuring<'_>,
+        run: &mut BenchRun<'_>,
         rate: Bytes,
         (arm, space): (usize, usize),
         steps: &mut Vec<Json>,
@@ -353,7 +359,7 @@ impl DataMoverExperiment<'_> {
 fn one_run(
     memory: &mut IoMemory,
     load: &DataMoverLoad<'_>,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
 ) -> Result<(DataMoverResult, Option<HostCpuSeconds>), BenchError> {
     let (mut begin, mut end) = (None, None);
     let mut edge = |edge: MeasurementEdge| match edge {
@@ -366,14 +372,15 @@ fn one_run(
     Ok((moved, host))
 }
 
-fn caveats(run: &mut Measuring<'_>) {
+fn caveats(run: &mut BenchRun<'_>) {
     run.on_a_virtual_machine(
         "the hypervisor emulates its devices, and each segment of a transfer takes a descriptor of its \
          own.",
     );
     let results = &mut run.results;
-    let is_lock =
-        |place: &hugeleaf_proof::rows::Parameter| place.value.to_string() == IoMode::Lock.name();
+    let is_lock = |place: &hugeleaf_proof::result_format::Parameter| {
+        place.value.to_string() == IoMode::Lock.name()
+    };
     let mut rows = results.rows.iter();
     if rows.any(|row| row.arm.starts_with("hugetlb") && row.at.iter().any(is_lock)) {
         results.caveats.push(

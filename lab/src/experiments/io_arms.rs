@@ -8,9 +8,9 @@ use hugeleaf_host::Host;
 use hugeleaf_units::Bytes;
 
 use super::layout::read_layout;
-use hugeleaf_proof::bench::Measuring;
-use hugeleaf_proof::bench::{BenchError, Shortage};
-use hugeleaf_proof::rows::{PageLayout, Parameter};
+use hugeleaf_proof::bench::BenchRun;
+use hugeleaf_proof::bench::{BenchError, MissingPages};
+use hugeleaf_proof::result_format::{PageLayout, Parameter};
 
 /// Request for data spaces: each way on each kind of pages, in the order of the pages.
 pub(super) struct IoArmRequest<'a, M> {
@@ -59,7 +59,8 @@ impl<M: Copy + ToString> IoArmRequest<'_, M> {
     /// Returns the required spaces, in the order of the pages.
     fn kinds(&self) -> Vec<SpaceKind> {
         let both = self.pages.iter().flat_map(|p| [(*p, false), (*p, true)]);
-        let is_used = |kind: &SpaceKind| self.ways.iter().any(|way| self.kind(*way, kind.0) == *kind);
+        let is_used =
+            |kind: &SpaceKind| self.ways.iter().any(|way| self.kind(*way, kind.0) == *kind);
         both.filter(is_used).collect()
     }
 
@@ -72,9 +73,9 @@ impl<M: Copy + ToString> IoArmRequest<'_, M> {
     }
 
     /// Takes the spaces. An unavailable space is noted, and the others continue.
-    pub(super) fn take(&self, run: &mut Measuring<'_>) -> Result<Arms<M>, BenchError> {
+    pub(super) fn take(&self, run: &mut BenchRun<'_>) -> Result<Arms<M>, BenchError> {
         let mut spaces: Vec<DataSpace> = Vec::new();
-        let mut lacking: Vec<(SpaceKind, Shortage)> = Vec::new();
+        let mut lacking: Vec<(SpaceKind, MissingPages)> = Vec::new();
         for kind in self.kinds() {
             run.go_on()?;
             run.taking(format!("{} on {}", self.called, kind.0));
@@ -84,7 +85,7 @@ impl<M: Copy + ToString> IoArmRequest<'_, M> {
                     before: read_layout(&memory, self.block, run.machine)?,
                     memory,
                 }),
-                Err(error) => lacking.push((kind, Shortage::from_error(self.space, error)?)),
+                Err(error) => lacking.push((kind, MissingPages::from_error(self.space, error)?)),
             }
         }
         let mut all = Vec::new();
@@ -132,7 +133,7 @@ impl<M> Arms<M> {
     }
 
     /// Stores the layouts before and after, and marks rows with a wrong layout as doubtful.
-    pub(super) fn look_again(&self, run: &mut Measuring<'_>) -> Result<(), BenchError> {
+    pub(super) fn look_again(&self, run: &mut BenchRun<'_>) -> Result<(), BenchError> {
         for arm in &self.all {
             let Some(space) = arm.space.map(|at| &self.spaces[at]) else {
                 continue;

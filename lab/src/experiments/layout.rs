@@ -1,8 +1,8 @@
 //! The layout of memory: its page sizes, and the physical contiguity of its frames.
 
 use hugeleaf_host::{Host, PageUsage};
-use hugeleaf_proof::bench::{BenchError, Machine, held_by_folio, page_mismatch};
-use hugeleaf_proof::rows::PageLayout;
+use hugeleaf_proof::bench::{BenchContext, BenchError, held_by_folio, page_mismatch};
+use hugeleaf_proof::result_format::PageLayout;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 
@@ -12,7 +12,7 @@ use crate::kits::data_mover::{IoMemory, IoPages};
 pub(super) fn read_layout(
     memory: &IoMemory,
     block: Bytes,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
 ) -> Result<PageLayout, BenchError> {
     let seen = memory.facts(block)?;
     let arm = memory.pages().mapped(machine.host);

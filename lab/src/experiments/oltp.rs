@@ -6,6 +6,7 @@
 
 mod child;
 mod copier;
+mod derived_settings;
 mod embedded;
 mod external_server;
 mod mariadb;
@@ -17,14 +18,13 @@ mod rows;
 mod run;
 mod server_usage;
 mod settings;
-mod derived_settings;
 mod translation_cost;
 mod watch;
 
 pub use copier::{COPIER, copy_until_ended};
 pub use measure::{SERVERS, measure};
 pub use pages::OltpPages;
-pub use settings::{Database, ReadPath, OltpSettings, ServerKind};
+pub use settings::{Database, OltpSettings, ReadPath, ServerKind};
 
 pub(super) use private_server::promote_mariadb;
 pub(super) use run::FILLED_AT;

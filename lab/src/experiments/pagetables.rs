@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use hugeleaf::{MemoryError, Region, RegionOptions};
-use hugeleaf_host::process::stat::{ProcessStatus, parse_status};
+use hugeleaf_host::process::proc_parsers::{ProcessStatus, parse_status};
 use hugeleaf_host::system::meminfo;
 use hugeleaf_host::{Host, PageUsage};
 use hugeleaf_sys::Pid;
@@ -18,9 +18,11 @@ use serde_json::json;
 
 use crate::kits::pagetables::{AttachTiming, Attachers};
 
-use hugeleaf_proof::bench::Measuring;
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, Refusal, Shortage};
-use hugeleaf_proof::rows::{ArmInfo, Chart, PageLayout, Parameter, Quantity, Results, Row, Sample};
+use hugeleaf_proof::bench::BenchRun;
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent, BenchFailure, MissingPages};
+use hugeleaf_proof::result_format::{
+    ArmInfo, Chart, PageLayout, Parameter, Quantity, Results, Row, Sample,
+};
 
 /// Kernel memory of a process besides its own memory and page tables: its kernel stack, its descriptors,
 /// its mappings. This is twice the measured value (a thousand processes took 64K each).
@@ -53,7 +55,7 @@ fn growth_of_all() -> Quantity {
 /// [`BenchError`]; all processes are ended and all memory is returned then.
 pub fn measure(
     settings: &PageTablesSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     let (region, seed) = (settings.region, settings.seed);
@@ -62,7 +64,7 @@ pub fn measure(
         check_room(settings, machine.host, *arm, most, Bytes::ZERO)?;
     }
     let used = json!({ "region_bytes": region, "most_bytes": settings.memory_limit });
-    let mut run = Measuring::new("pagetables", (seed, used), machine, progress);
+    let mut run = BenchRun::new("pagetables", (seed, used), machine, progress);
     let about = &mut run.results.experiment;
     about.title = format!(
         "processes that attach one region of {region}: growth of their page tables, and the time of attaching and of \
@@ -127,7 +129,7 @@ fn check_room(
 }
 
 fn point(
-    run: &mut Measuring<'_>,
+    run: &mut BenchRun<'_>,
     settings: &PageTablesSettings,
     arm: PageArm,
     processes: usize,
@@ -138,7 +140,7 @@ fn point(
     let region = match region(settings.region, arm, machine.host) {
         Ok(region) => region,
         Err(error) => {
-            let shortage = Shortage::from_error(settings.region, error)?;
+            let shortage = MissingPages::from_error(settings.region, error)?;
             run.lacks(&arm.to_string(), &[], &shortage);
             run.skip(processes);
             return Ok(());
@@ -187,7 +189,7 @@ fn region(length: Bytes, arm: PageArm, host: &Host) -> Result<Region, MemoryErro
 }
 
 /// Returns the memory and page tables of the attachers before their turns (one process so far).
-fn idle(attachers: &Attachers, machine: &Machine<'_>) -> Result<Bytes, BenchError> {
+fn idle(attachers: &Attachers, machine: &BenchContext<'_>) -> Result<Bytes, BenchError> {
     let mut sum = Bytes::ZERO;
     for pid in attachers.pids() {
         let status = status(pid, machine)?;
@@ -197,7 +199,7 @@ fn idle(attachers: &Attachers, machine: &Machine<'_>) -> Result<Bytes, BenchErro
     Ok(sum)
 }
 
-fn page_tables(pids: &[Pid], machine: &Machine<'_>) -> Result<Vec<Bytes>, BenchError> {
+fn page_tables(pids: &[Pid], machine: &BenchContext<'_>) -> Result<Vec<Bytes>, BenchError> {
     let of = |pid: &Pid| {
         let tables = status(*pid, machine)?.page_tables;
         // A process without the line is a zombie.
@@ -206,7 +208,7 @@ fn page_tables(pids: &[Pid], machine: &Machine<'_>) -> Result<Vec<Bytes>, BenchE
     pids.iter().map(of).collect()
 }
 
-fn status(pid: Pid, machine: &Machine<'_>) -> Result<ProcessStatus, BenchError> {
+fn status(pid: Pid, machine: &BenchContext<'_>) -> Result<ProcessStatus, BenchError> {
     let path = format!("proc/{pid}/status");
     let fact = machine.root.parse(path, parse_status);
     match fact.error() {
@@ -215,12 +217,12 @@ fn status(pid: Pid, machine: &Machine<'_>) -> Result<ProcessStatus, BenchError> 
     }
 }
 
-fn ended(pid: Pid, machine: &Machine<'_>) -> BenchError {
+fn ended(pid: Pid, machine: &BenchContext<'_>) -> BenchError {
     failed(&ChildError::Ended { pid, reason: None }, machine)
 }
 
 /// Converts the failure of a process. Ctrl-C on a terminal reaches all processes at once.
-fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
+fn failed(error: &ChildError, machine: &BenchContext<'_>) -> BenchError {
     if matches!(error, ChildError::Stopped) || machine.stop.load(Ordering::Relaxed) {
         return BenchError::Stopped;
     }
@@ -235,7 +237,7 @@ fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
         } => "hugeleaf-lab pagetables --processes 1    # fewer, or a smaller --region".into(),
         _ => "hugeleaf-lab pagetables    # run it again".into(),
     };
-    BenchError::Part(Refusal {
+    BenchError::Part(BenchFailure {
         what: error.to_string(),
         next,
         status: 3,
@@ -243,7 +245,7 @@ fn failed(error: &ChildError, machine: &Machine<'_>) -> BenchError {
 }
 
 /// Returns the page tables of the host; shared ones count once.
-fn of_host(machine: &Machine<'_>) -> Option<Bytes> {
+fn of_host(machine: &BenchContext<'_>) -> Option<Bytes> {
     meminfo::read(machine.root).page_tables.get()
 }
 
@@ -299,7 +301,7 @@ fn astray(region: Bytes, arm: PageArm, turns: &[AttachTiming]) -> Option<String>
     (wrong > 0).then(|| format!("{wrong} of {of} processes did not have all of {region} on {arm}"))
 }
 
-fn caveats(run: &mut Measuring<'_>, settings: &PageTablesSettings) {
+fn caveats(run: &mut BenchRun<'_>, settings: &PageTablesSettings) {
     run.explain_doubts();
     let (host, results) = (run.machine.host, &mut run.results);
     // Processes can share tables in units of the range of one second-level table.

@@ -7,16 +7,18 @@
 
 use std::time::Duration;
 
-use crate::kits::data_mover::{DeviceLocation as DevicePlace, DeviceOptions, Devices, IoPages, DataMoverError};
+use crate::kits::data_mover::{
+    DataMoverError, DeviceLocation as DevicePlace, DeviceOptions, Devices, IoPages,
+};
 use crate::kits::pin::{PinLoad, PinMethod, PinResult, pin};
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
 use serde_json::json;
 
 use super::io_arms::{Arm, IoArmRequest};
-use hugeleaf_proof::bench::Measuring;
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{ArmInfo, Chart, Parameter, Quantity, Results, Row, Sample};
+use hugeleaf_proof::bench::BenchRun;
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
+use hugeleaf_proof::result_format::{ArmInfo, Chart, Parameter, Quantity, Results, Row, Sample};
 
 const PIN: &str = "pin and let go";
 
@@ -43,7 +45,7 @@ pub struct PinSettings {
 /// [`BenchError`]; all memory and the file are released then.
 pub fn measure(
     settings: &PinSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     let s = settings;
@@ -62,7 +64,7 @@ pub fn measure(
         "block_bytes": s.block, "space_bytes": s.space, "devices": [], "rounds": s.rounds,
         "sample_seconds": s.sample.as_secs_f64(),
     });
-    let mut run = Measuring::new("pin", (s.seed, used), machine, progress);
+    let mut run = BenchRun::new("pin", (s.seed, used), machine, progress);
     let mut arms = take.take(&mut run)?;
     for arm in &arms.all {
         for threads in &s.threads {
@@ -158,7 +160,7 @@ fn check(settings: &PinSettings, asked: Bytes) -> Result<(), BenchError> {
     }
 }
 
-fn devices(s: &PinSettings, run: &mut Measuring<'_>) -> Result<Option<Devices>, BenchError> {
+fn devices(s: &PinSettings, run: &mut BenchRun<'_>) -> Result<Option<Devices>, BenchError> {
     if !s.methods.contains(&PinMethod::Direct) {
         return Ok(None);
     }
@@ -200,7 +202,7 @@ fn add_derived(
     arm: &Arm<PinMethod>,
     first: &Arm<PinMethod>,
     s: &PinSettings,
-    run: &mut Measuring<'_>,
+    run: &mut BenchRun<'_>,
 ) {
     let host = run.machine.host;
     let medians = |of: &Arm<PinMethod>| -> Vec<(usize, f64)> {
@@ -264,7 +266,7 @@ fn compare(
     own.iter().map(both).collect()
 }
 
-fn caveats(run: &mut Measuring<'_>) {
+fn caveats(run: &mut BenchRun<'_>) {
     let (host, results) = (run.machine.host, &mut run.results);
     let has = |method: PinMethod, pages: &str| {
         let place = Parameter::text("method", method.name());

@@ -9,19 +9,21 @@
 //! The kit does not compare or judge. Existing devices and files are written to only if the caller
 //! requests it ([`DeviceLocation`]).
 
-mod devices;
 mod block;
-mod fault_probe;
+mod devices;
 mod error;
+mod fault_probe;
+mod io_engine;
 mod memory;
 mod own_memory;
-mod io_engine;
 mod run;
 
-pub use devices::{DeviceRange, DeviceLocation, DeviceOptions, Devices};
-pub use block::{InvalidBlock, BlockOrigin};
+pub use block::{BlockOrigin, InvalidBlock};
+pub use devices::{DeviceLocation, DeviceOptions, DeviceRange, Devices};
 pub use error::{BlockProblem, DataMoverError};
-pub use memory::{AskedIoPages, IoMemory, IoPages, PhysicalLayout, ParseIoPagesError};
 pub use io_engine::IoMode;
 pub(crate) use io_engine::{IoEngine, SyncEngine};
-pub use run::{MeasurementEdge, Latency, DataMoverResult, DataMoverLoad, measure_devices, run, verify};
+pub use memory::{AskedIoPages, IoMemory, IoPages, ParseIoPagesError, PhysicalLayout};
+pub use run::{
+    DataMoverLoad, DataMoverResult, Latency, MeasurementEdge, measure_devices, run, verify,
+};

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use hugeleaf_io::{Direction, Ring, lock_memory, unlock_memory, with_ring};
-use hugeleaf_sys::{Usage, thread_usage};
+use hugeleaf_sys::{ResourceUsage, thread_usage};
 use hugeleaf_units::{Bytes, Range};
 
-use crate::kits::data_mover::{DeviceRange, IoEngine, IoMemory, Latency, DataMoverError, SyncEngine};
+use crate::kits::data_mover::{
+    DataMoverError, DeviceRange, IoEngine, IoMemory, Latency, SyncEngine,
+};
 use hugeleaf_workload::latency_histogram::{record, times};
 
 use crate::kits::joined;
@@ -75,12 +77,12 @@ pub struct PinResult {
     /// Number of times that all threads pinned and released a block.
     pub count: u64,
     pub each: Latency,
-    pub usage: Usage,
+    pub usage: ResourceUsage,
 }
 
 struct PinTimes {
     times: Histogram<u64>,
-    usage: Usage,
+    usage: ResourceUsage,
 }
 
 /// Pins blocks of `memory` for a while.
@@ -119,7 +121,7 @@ pub fn pin<'b>(
                 })
             })
             .collect();
-        let (mut all, mut usage) = (times(), Usage::default());
+        let (mut all, mut usage) = (times(), ResourceUsage::default());
         for seen in joined(workers)? {
             // Both have the same bounds.
             let _ = all.add(&seen.times);

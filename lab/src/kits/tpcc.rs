@@ -33,14 +33,15 @@ mod tables;
 
 pub use check::{Condition, Violation, check};
 pub use counters::{CounterResetError, DatabaseCounters};
-pub use drive::{DriverResult, DriverSettings, TransactionStats, MeasurementObserver, Pace, drive};
+pub use drive::{DriverResult, DriverSettings, MeasurementObserver, Pace, TransactionStats, drive};
 pub use error::TpccError;
 pub(crate) use error::joined;
 pub use hugeleaf_testkit::mariadb::MariadbServer;
 pub use hugeleaf_testkit::postgresql::PostgresServer;
 pub use hugeleaf_testkit::server::ServerSettings;
 pub use input::{
-    CustomerSelector, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel, Terminal,
+    CustomerSelector, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel,
+    Terminal,
 };
 pub use load::{LoadEvent, data_bytes, load, warehouses_in};
 pub(crate) use mariadb::explain as explain_mariadb;
@@ -52,5 +53,5 @@ pub use random::{NurandConstants, Random, last_name};
 pub use rules::{DISTRICTS, Scale, TransactionKind};
 pub use sqlite::{SqliteSettings, SqliteStore, install_cache};
 pub use store::free_bytes;
-pub use store::{Durability, LoadUnit, Loader, DatasetSpec, Session, Store, TransactionResult};
+pub use store::{DatasetSpec, Durability, LoadUnit, Loader, Session, Store, TransactionResult};
 pub use tables::{TABLES, Table, TableColumn};

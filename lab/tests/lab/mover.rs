@@ -9,7 +9,7 @@ use crate::common::{
     ChildGuard, NOBODY, has_pool_in_use, is_root, not_run, of_arm, public_copy_of, refused, rows,
     samples, stderr, stdout, wait_until,
 };
-use hugeleaf_testkit::host;
+use hugeleaf_testkit::host_lock;
 use serde_json::Value;
 
 use crate::lab;
@@ -299,7 +299,7 @@ fn a_kill_leaves_no_device_and_no_file() {
         not_run(test, "needs root and loop devices");
         return;
     }
-    let _host = host::exclusive();
+    let _host = host_lock::exclusive();
     for (device, signal) in [("memory", "KILL"), (".", "KILL"), ("memory", "INT")] {
         let folder = folder();
         let args = [
@@ -412,10 +412,10 @@ fn locking_splits_huge_pages_and_that_is_told() {
 #[test]
 fn pages_of_a_pool_are_nothing_to_lock_and_go_back() {
     let test = "pages_of_a_pool_are_nothing_to_lock_and_go_back";
-    let Some(host) = host::alone_as_root(test) else {
+    let Some(host) = host_lock::alone_as_root(test) else {
         return;
     };
-    let has_pools = Path::new(host::POOLS).exists() && !has_pool_in_use();
+    let has_pools = Path::new(host_lock::POOLS).exists() && !has_pool_in_use();
     if !has_pools || host.set_pool(default_page(), 8) != 8 {
         not_run(test, "needs a pool of which nobody uses pages");
         return;

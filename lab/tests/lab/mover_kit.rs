@@ -9,10 +9,10 @@ use std::time::Duration;
 use hugeleaf_host::{Host, Root, read_memory_facts};
 use hugeleaf_io::MemoryDevice;
 use hugeleaf_lab::kits::data_mover::{
-    DeviceLocation, DeviceOptions, BlockProblem, Devices, IoMemory, IoMode, IoPages, DataMoverError,
-    DataMoverLoad, run, verify,
+    BlockProblem, DataMoverError, DataMoverLoad, DeviceLocation, DeviceOptions, Devices, IoMemory,
+    IoMode, IoPages, run, verify,
 };
-use hugeleaf_sys::{Errno, Kernel, Memory, MemoryFile};
+use hugeleaf_sys::{Errno, Kernel, MemoryFile, MemorySyscalls};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 
@@ -216,7 +216,7 @@ fn a_device_that_gets_shorter_is_told() {
 #[test]
 fn an_error_of_the_device_is_told() {
     let test = "an_error_of_the_device_is_told";
-    let memory_calls = Memory::new();
+    let memory_calls = MemorySyscalls::new();
     let file = memory_calls.create_file("test", EACH, None).unwrap();
     let handle = MemoryFile::from_fd(file.file().try_clone().unwrap().into());
     let device = match MemoryDevice::over(file) {

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sys::Kernel;
-use hugeleaf_testkit::host::{ExclusiveHost, alone_as_root, pool};
+use hugeleaf_testkit::host_lock::{ExclusiveHost, alone_as_root, pool};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
 

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_lab::kits::tpcc::{
-    Condition, NurandConstants, CustomerSelector, DriverResult, DriverSettings, Durability, Input, LoadEvent,
-    MariadbServer, MariadbStore, NewOrder, OrderLine, DatasetSpec, Pace, Payment, Population,
-    PostgresServer, PostgresStore, Random, Scale, ServerSettings, SqliteSettings, SqliteStore,
-    Store, TABLES, Table, Terminal, TpccError, TransactionKind, TransactionResult, Violation,
-    check, drive, load,
+    Condition, CustomerSelector, DatasetSpec, DriverResult, DriverSettings, Durability, Input,
+    LoadEvent, MariadbServer, MariadbStore, NewOrder, NurandConstants, OrderLine, Pace, Payment,
+    Population, PostgresServer, PostgresStore, Random, Scale, ServerSettings, SqliteSettings,
+    SqliteStore, Store, TABLES, Table, Terminal, TpccError, TransactionKind, TransactionResult,
+    Violation, check, drive, load,
 };
-use hugeleaf_testkit::host::{ExclusiveHost, alone_as_root};
+use hugeleaf_testkit::host_lock::{ExclusiveHost, alone_as_root};
 use hugeleaf_testkit::server::ServerError;
 use hugeleaf_units::Bytes;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! Sections of the results of `bench`: each arm relative to the first, row by row.
 
 use hugeleaf_proof::compare::ComparedRow;
-use hugeleaf_proof::rows::{Parameter, Results};
+use hugeleaf_proof::result_format::{Parameter, Results};
 
 use crate::runs::{Run, Runs, Table, over, ratio};
 

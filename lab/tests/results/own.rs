@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use hugeleaf_proof::rows::Row;
+use hugeleaf_proof::result_format::Row;
 use hugeleaf_report::compare::three;
 
 use crate::runs::{Run, Runs, Table, interval, share};

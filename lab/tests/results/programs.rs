@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use std::time::Duration;
 
-use hugeleaf_proof::rows::{Results, Row};
+use hugeleaf_proof::result_format::{Results, Row};
 use hugeleaf_units::{Bytes, PageSize};
-use hugeleaf_verdict::predict::{NoPrediction, Observation, Predicted, ReadLatency, Scan, predict};
+use hugeleaf_verdict::predict::{
+    AccessScan, NoPrediction, Observation, Predicted, ReadLatency, predict,
+};
 use serde_json::Value;
 
 use crate::oltp;
@@ -166,7 +168,7 @@ fn again(value: &Value) -> Result<Predicted, NoPrediction> {
     let time = |name: &str| Duration::from_secs_f64(number(&watched[name]));
     let bytes = |of: &Value| Bytes(of.as_u64().unwrap_or(0));
     let looks = watched["looks"].as_array().unwrap().iter();
-    let seen = |look: &Value| Scan {
+    let seen = |look: &Value| AccessScan {
         time: Duration::from_secs_f64(number(&look["seconds"])),
         resident: bytes(&look["resident_bytes"]),
         touched: bytes(&look["touched_bytes"]),

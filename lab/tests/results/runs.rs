@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hugeleaf_proof::compare::{ComparedRow, Side, arms};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::result_format::Results;
 use hugeleaf_report::compare::three;
 use serde_json::Value;
 

@@ -13,13 +13,13 @@ use clap::{Parser, Subcommand};
 use hugeleaf_units::Bytes;
 use hugeleaf_vm::architecture::Architecture;
 use hugeleaf_vm::cache::Cache;
+use hugeleaf_vm::guest_runner::{GuestRunner, UserCommand, programs_of};
 use hugeleaf_vm::harness_output::SummaryRewriter;
 use hugeleaf_vm::host::{HostFile, MemorySize};
 use hugeleaf_vm::missing::Missing;
 use hugeleaf_vm::programs::{self, Programs};
 use hugeleaf_vm::qemu::GuestExit;
 use hugeleaf_vm::results::{HostResult, TestOutcome, page, sums};
-use hugeleaf_vm::guest_runner::{GuestRunner, UserCommand, programs_of};
 
 /// Run commands, a shell or tests on real kernels in virtual machines.
 ///

@@ -14,14 +14,14 @@ use crate::kit::{self, Guarding, Place};
 use crate::record::{Record, median};
 use crate::servers::{MARIADB, open_mariadb, open_redis};
 use crate::{Asked, Failed, HUGELEAF, Mode};
-use hugeleaf_testkit::host::ExclusiveHost;
+use hugeleaf_testkit::host_lock::ExclusiveHost;
 use hugeleaf_testkit::jvm::{self, Jvm};
 use hugeleaf_testkit::mariadb::install_on;
 use hugeleaf_testkit::redis_server::settings_on;
 use hugeleaf_testkit::server::{
     Server, ServerAccount, ShutdownSignals, as_account, folder_for, prepare,
 };
-use hugeleaf_testkit::{ChildGuard, facts, find_program};
+use hugeleaf_testkit::{ChildGuard, find_program, process_facts};
 
 /// The mechanism that keeps a server on huge pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,8 +217,11 @@ fn measure(
 
 /// Returns the coverage relative to the memory that could be on huge pages.
 fn coverage(pid: u32) -> f64 {
-    let movable = facts::promotable_kb(pid);
-    facts::private_memory(pid, 8 << 10).huge_kb.min(movable) as f64 / movable.max(1) as f64
+    let movable = process_facts::promotable_kb(pid);
+    process_facts::private_memory(pid, 8 << 10)
+        .huge_kb
+        .min(movable) as f64
+        / movable.max(1) as f64
 }
 
 /// Settings of khugepaged; restored when dropped.
@@ -339,11 +342,11 @@ impl Subject {
                 fill_redis(socket, first, first + (mib << 20) / KEY)?;
             }
             Subject::Java { running, input, .. } => {
-                let before = facts::status_kb(running.0.id(), "VmRSS");
+                let before = process_facts::status_kb(running.0.id(), "VmRSS");
                 writeln!(input, "{mib}")?;
                 input.flush()?;
                 let began = Instant::now();
-                while facts::status_kb(running.0.id(), "VmRSS") < before + mib * 1000 {
+                while process_facts::status_kb(running.0.id(), "VmRSS") < before + mib * 1000 {
                     if began.elapsed() > Duration::from_secs(60) {
                         return Err("java did not grow".into());
                     }

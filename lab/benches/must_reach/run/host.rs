@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Advice, HostLock, Kernel, Memory, lock_host};
+use hugeleaf_sys::{Advice, HostLock, Kernel, MemorySyscalls, lock_host};
 use hugeleaf_units::{Bytes, PageSize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -61,10 +61,10 @@ impl Host {
         RestoreSetting::free_pages(self.pool, bytes)
     }
 
-    /// Touches `bytes` of memory and frees it. Memory that was returned to the hypervisor is
+    /// Touches `bytes` of memory and frees it. MemorySyscalls that was returned to the hypervisor is
     /// expensive at its first reuse. The sample then gets memory that was just freed.
     pub fn warm(&self, bytes: Bytes) -> Result<(), Failed> {
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let space =
             memory.reserve_addresses(self.huge.pages_for(bytes).in_bytes(self.huge), self.huge)?;
         let whole = space.range();

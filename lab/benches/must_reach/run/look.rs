@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Failed;
-use hugeleaf_testkit::facts;
+use hugeleaf_testkit::process_facts;
 
 /// Resident memory of one kind, in bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub fn resident(pid: u32) -> Result<u64, Failed> {
     let mut sum = 0;
     // Pool pages have no proportional share, so a segment counts where it is largest.
     let mut segments: BTreeMap<u64, u64> = BTreeMap::new();
-    for pid in facts::tree(pid) {
+    for pid in process_facts::tree(pid) {
         for mapping in mappings(pid)? {
             sum += mapping.bytes("Pss");
             match mapping.shared {

@@ -15,8 +15,8 @@ use super::talk::{Talk, value};
 use super::{compile, done, folder};
 use crate::record::{Record, median};
 use crate::{Asked, Failed, Mode};
-use hugeleaf_testkit::facts;
 use hugeleaf_testkit::find_program;
+use hugeleaf_testkit::process_facts;
 
 /// A loop over one kind of call.
 struct Loop {
@@ -250,7 +250,7 @@ fn idle(
         std::thread::sleep(Duration::from_secs(seconds));
         let after = switches(talk.pid())?;
         let times: u64 = after.values().sum::<u64>() - before.values().sum::<u64>();
-        let everybody = facts::tree(talk.pid()).len();
+        let everybody = process_facts::tree(talk.pid()).len();
         record.figure(
             format!("idle, {}", arm.label),
             serde_json::json!({

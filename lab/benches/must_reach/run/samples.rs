@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hugeleaf_proof::rows::Results;
-use hugeleaf_proof::stats::{LogInterval, log_ratio, signed_rank_interval};
+use hugeleaf_proof::result_format::Results;
+use hugeleaf_proof::stats::{LogRatioInterval, log_ratio, signed_rank_interval};
 use serde_json::Value;
 
 use crate::Failed;
@@ -83,7 +83,7 @@ impl Samples {
         let interval = signed_rank_interval(&logs, 0.95);
         Some(Ratio {
             center: interval
-                .map_or_else(|| median(&logs), |i: LogInterval| i.center)
+                .map_or_else(|| median(&logs), |i: LogRatioInterval| i.center)
                 .exp(),
             interval: interval.map(|i| (i.low.exp(), i.high.exp())),
         })

@@ -9,9 +9,9 @@ use super::load::AmmLoad;
 use super::rows::{PUBLISHED, add, charts, main, places};
 use super::run::AmmRun;
 use super::tenant::Tenants;
-use hugeleaf_proof::bench::Measuring;
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{ArmInfo, Results};
+use hugeleaf_proof::bench::BenchRun;
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
+use hugeleaf_proof::result_format::{ArmInfo, Results};
 
 /// Runs all loads on all arms.
 ///
@@ -19,11 +19,11 @@ use hugeleaf_proof::rows::{ArmInfo, Results};
 /// [`BenchError`].
 pub fn measure(
     settings: &AmmSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     check(settings, machine)?;
-    let mut run = Measuring::new(
+    let mut run = BenchRun::new(
         "amm",
         (settings.seed, settings_json(settings)),
         machine,
@@ -52,8 +52,8 @@ pub fn measure(
 
 fn take_turns(
     settings: &AmmSettings,
-    machine: &Machine<'_>,
-    run: &mut Measuring<'_>,
+    machine: &BenchContext<'_>,
+    run: &mut BenchRun<'_>,
 ) -> Result<(), BenchError> {
     let mut tenants = Tenants::fill(settings, machine, run.progress)?;
     describe(&mut run.results, settings, &tenants.version()?);
@@ -103,7 +103,7 @@ fn take_turns(
     })
 }
 
-fn check(settings: &AmmSettings, machine: &Machine<'_>) -> Result<(), BenchError> {
+fn check(settings: &AmmSettings, machine: &BenchContext<'_>) -> Result<(), BenchError> {
     if settings.target > machine.most {
         return Err(BenchError::TooLarge {
             what: "the target of both buffer pools".to_owned(),

@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 
 use super::load::{AmmLoad, NAMES};
 
-use hugeleaf_proof::rows::{Chart, Parameter, Quantity, Results, Sample};
+use hugeleaf_proof::result_format::{Chart, Parameter, Quantity, Results, Sample};
 
 /// State of both servers at a moment. Counters start at some moment before the phase.
 #[derive(Debug, Clone, Copy, Default)]
@@ -357,7 +357,7 @@ mod tests {
     fn results_with_arm(mut results: Results) -> Results {
         results
             .arms
-            .push(hugeleaf_proof::rows::ArmInfo::named("amm:large"));
+            .push(hugeleaf_proof::result_format::ArmInfo::named("amm:large"));
         results
     }
 }

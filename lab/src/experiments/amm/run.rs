@@ -18,12 +18,12 @@ use super::balance_process::BalanceProcess;
 use super::load::{Activity, AmmLoad, Phase};
 use super::rows::{PhaseSeen, RunSeen, ServersSample};
 use super::tenant::{Tenant, Tenants, ours, sample};
-use hugeleaf_proof::bench::{BenchError, Machine};
+use hugeleaf_proof::bench::{BenchContext, BenchError};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AmmRun<'a> {
     pub(super) settings: &'a AmmSettings,
-    pub(super) machine: &'a Machine<'a>,
+    pub(super) machine: &'a BenchContext<'a>,
     pub(super) arm: AmmArm,
     pub(super) load: AmmLoad,
     /// Differs from round to round, and is the same for all arms.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::kits::keyed::{ClientCounters, ClientLoad, KeyedTable};
 use crate::kits::tpcc::{
-    DriverSettings, LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch, DatasetSpec,
+    DatasetSpec, DriverSettings, LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch,
     Pace, Scale, ServerSettings, Store, TpccError, check, data_bytes, drive, load,
 };
-use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_host::{PageUsage, Root};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, PageKind};
@@ -19,7 +19,7 @@ use super::arm::{AmmArm, AmmPages};
 use super::load::{Activity, AmmLoad, LIGHT, NAMES};
 use super::{AmmSettings, rows};
 use crate::experiments::oltp::{FILLED_AT, cache_pages, promote_mariadb};
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine, lacks_pool};
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent, lacks_pool};
 
 /// Granularity of buffer pool sizes.
 const STEP: Bytes = Bytes::from_mib(8);
@@ -35,7 +35,7 @@ pub(super) struct Tenant {
 /// Both servers.
 pub(super) struct Tenants<'a> {
     settings: &'a AmmSettings,
-    machine: &'a Machine<'a>,
+    machine: &'a BenchContext<'a>,
     pub(super) both: [Tenant; 2],
 }
 
@@ -43,7 +43,7 @@ impl<'a> Tenants<'a> {
     /// Starts and fills both servers.
     pub(super) fn fill(
         settings: &'a AmmSettings,
-        machine: &'a Machine<'a>,
+        machine: &'a BenchContext<'a>,
         progress: &mut dyn FnMut(BenchEvent),
     ) -> Result<Tenants<'a>, BenchError> {
         let mut one = |name| fill(settings, machine, name, progress);
@@ -113,7 +113,7 @@ impl<'a> Tenants<'a> {
 
 fn fill(
     settings: &AmmSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     name: &str,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Tenant, BenchError> {
@@ -187,7 +187,7 @@ fn server_settings(settings: &AmmSettings, size: Bytes, hugetlb: bool) -> Server
 }
 
 /// Refuses the arm if the pool is too small for both buffer pools and their additional buffers.
-fn check_pool(target: Bytes, machine: &Machine<'_>) -> Result<(), BenchError> {
+fn check_pool(target: Bytes, machine: &BenchContext<'_>) -> Result<(), BenchError> {
     let Some(size) = machine.host.pmd_page.get() else {
         return Err(BenchError::usage(
             "bench amm: the size of this host's huge pages is unknown",
@@ -257,7 +257,7 @@ impl Tenant {
         Some(status.resident? + status.hugetlb.unwrap_or(Bytes::ZERO))
     }
 
-    pub(super) fn pages(&self, machine: &Machine<'_>) -> Option<Vec<PageUsage>> {
+    pub(super) fn pages(&self, machine: &BenchContext<'_>) -> Option<Vec<PageUsage>> {
         let pids = [self.server.pid()?];
         cache_pages(machine.root, &Kernel::new(), machine.host, &pids, false)
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::kits::data_mover::{IoMode, DataMoverResult};
+use crate::kits::data_mover::{DataMoverResult, IoMode};
 use hugeleaf_units::Bytes;
 
-use crate::experiments::cpu_time::{DOING, HostCpuSeconds};
-use hugeleaf_proof::rows::{ArmInfo, Chart, Parameter, Quantity, Results};
+use crate::experiments::host_cpu_time::{DOING, HostCpuSeconds};
+use hugeleaf_proof::result_format::{ArmInfo, Chart, Parameter, Quantity, Results};
 
 const MOVED: &str = "data moved";
 const CPU: &str = "CPU of the process a GiB";
@@ -102,7 +102,10 @@ pub(super) fn written_over(
 }
 
 /// Returns all quantities of a run, with the use of the host's processors if known.
-pub(super) fn of_run(moved: &DataMoverResult, host: Option<HostCpuSeconds>) -> Vec<(Quantity, f64)> {
+pub(super) fn of_run(
+    moved: &DataMoverResult,
+    host: Option<HostCpuSeconds>,
+) -> Vec<(Quantity, f64)> {
     let usage = &moved.usage;
     let (length, worked) = (moved.time.as_secs_f64(), usage.processor().as_secs_f64());
     let both = moved.read + moved.written;

@@ -4,8 +4,8 @@
 use crate::kits::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
 use hugeleaf_units::Bytes;
 
-use super::settings::{Database, ReadPath, OltpSettings, DerivedSettings};
-use hugeleaf_proof::bench::{BenchError, Machine};
+use super::settings::{Database, DerivedSettings, OltpSettings, ReadPath};
+use hugeleaf_proof::bench::{BenchContext, BenchError};
 
 /// Default size of the cache.
 const USUAL: Bytes = Bytes::from_mib(256);
@@ -20,7 +20,7 @@ impl DerivedSettings {
     /// Derives the setup from the flags; with steps, for the largest cache and fewest connections.
     pub(super) fn from_settings(
         order: &OltpSettings,
-        machine: &Machine<'_>,
+        machine: &BenchContext<'_>,
     ) -> Result<DerivedSettings, BenchError> {
         let data = touched_bytes(order);
         let cache = match (order.cache, order.by_cache.iter().max(), order.io) {
@@ -28,7 +28,9 @@ impl DerivedSettings {
             (None, None, None) => USUAL,
             // Rows that a run adds must fit, too.
             (None, None, Some(ReadPath::Cached)) => LEAST.max(data + Bytes(data.get() / 8)),
-            (None, None, Some(ReadPath::Buffered | ReadPath::Direct)) => LEAST.max(Bytes(data.get() / PART)),
+            (None, None, Some(ReadPath::Buffered | ReadPath::Direct)) => {
+                LEAST.max(Bytes(data.get() / PART))
+            }
         };
         if order.io == Some(ReadPath::Cached) && cache < data {
             return Err(too_small(order, cache, data));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::SqliteCache;
+use hugeleaf_workload::SqlitePageCache;
 
 use crate::kits::tpcc::{SqliteSettings, SqliteStore, Store, TpccError, install_cache};
 
@@ -16,10 +16,12 @@ use super::copier::Copier;
 use super::pages::OltpPages;
 use super::rows::AS_IT_IS;
 use super::run::{fill, run_once};
-use super::settings::{MeasuredDatabase, EventSink, ReadPath, OltpSettings, DerivedSettings};
+use super::settings::{DerivedSettings, EventSink, MeasuredDatabase, OltpSettings, ReadPath};
 use super::watch::{WatchedProcesses, Watcher};
-use hugeleaf_proof::bench::{BenchError, Machine, Refusal, Shortage, is_unavailable, refusal};
-use hugeleaf_proof::rows::{PageLayout, Results};
+use hugeleaf_proof::bench::{
+    BenchContext, BenchError, BenchFailure, MissingPages, is_unavailable, refusal,
+};
+use hugeleaf_proof::result_format::{PageLayout, Results};
 
 /// Beginning of the first line of a run whose pages are unavailable.
 const UNAVAILABLE: &str = "bench oltp: unavailable: ";
@@ -28,8 +30,8 @@ const UNAVAILABLE: &str = "bench oltp: unavailable: ";
 fn take(
     arm: OltpPages,
     length: Bytes,
-    machine: &Machine<'_>,
-) -> Result<Option<SqliteCache>, BenchError> {
+    machine: &BenchContext<'_>,
+) -> Result<Option<SqlitePageCache>, BenchError> {
     let _ = hugeleaf_workload::child::end_with_parent();
     let locked = match arm {
         OltpPages::Run => return Ok(None),
@@ -49,7 +51,12 @@ fn take(
 }
 
 /// Stores the pages of the cache at the end.
-fn read_back(run: &mut Results, arm: OltpPages, cache: &SqliteCache, machine: &Machine<'_>) {
+fn read_back(
+    run: &mut Results,
+    arm: OltpPages,
+    cache: &SqlitePageCache,
+    machine: &BenchContext<'_>,
+) {
     let (Some(asked), Ok(Some(held))) = (arm.arm(machine.host), cache.pages()) else {
         return;
     };
@@ -70,7 +77,7 @@ fn read_back(run: &mut Results, arm: OltpPages, cache: &SqliteCache, machine: &M
 pub(super) struct Embedded<'a> {
     pub(super) folder: &'a Path,
     pub(super) order: &'a OltpSettings,
-    pub(super) machine: &'a Machine<'a>,
+    pub(super) machine: &'a BenchContext<'a>,
 }
 
 impl Embedded<'_> {
@@ -207,7 +214,11 @@ impl MeasuredDatabase for Embedded<'_> {
     }
 
     /// Checks the flags only: the run's process starts when it is driven.
-    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings) -> Result<(), BenchError> {
+    fn start(
+        &mut self,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
+    ) -> Result<(), BenchError> {
         if pages.is_none() && setup.io == ReadPath::Direct {
             return Err(BenchError::usage(
                 "bench oltp: --io direct: SQLite reads through the page cache of the host",
@@ -230,7 +241,7 @@ impl MeasuredDatabase for Embedded<'_> {
     }
 }
 
-fn read(output: &Output, machine: &Machine<'_>) -> Result<Results, BenchError> {
+fn read(output: &Output, machine: &BenchContext<'_>) -> Result<Results, BenchError> {
     if output.status.success() {
         let answer = serde_json::from_slice(&output.stdout);
         let what = |e| format!("bench oltp: invalid output of a run: {e}");
@@ -239,7 +250,7 @@ fn read(output: &Output, machine: &Machine<'_>) -> Result<Results, BenchError> {
     let (what, next) = refusal(&String::from_utf8_lossy(&output.stderr));
     let (what, next) = (what.unwrap_or_default(), next.unwrap_or_default());
     if let Some(reason) = what.strip_prefix(UNAVAILABLE) {
-        return Err(BenchError::PagesMissing(Shortage {
+        return Err(BenchError::PagesMissing(MissingPages {
             from: Bytes::ZERO,
             reason: reason.to_owned(),
             next,
@@ -257,5 +268,5 @@ fn read(output: &Output, machine: &Machine<'_>) -> Result<Results, BenchError> {
         .code()
         .and_then(|code| u8::try_from(code).ok());
     let status = status.unwrap_or(3);
-    Err(BenchError::Refused(Refusal { what, next, status }))
+    Err(BenchError::Refused(BenchFailure { what, next, status }))
 }

@@ -4,15 +4,15 @@ use crate::kits::tpcc::PostgresStore;
 
 use super::pages::OltpPages;
 use super::run::run_once;
-use super::settings::{MeasuredDatabase, EventSink, OltpSettings, DerivedSettings};
+use super::settings::{DerivedSettings, EventSink, MeasuredDatabase, OltpSettings};
 use super::watch::{WatchedProcesses, Watcher};
-use hugeleaf_proof::bench::{BenchError, Machine};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::bench::{BenchContext, BenchError};
+use hugeleaf_proof::result_format::Results;
 
 pub(super) struct ExternalServer<'a> {
     pub(super) store: PostgresStore,
     pub(super) order: &'a OltpSettings,
-    pub(super) machine: &'a Machine<'a>,
+    pub(super) machine: &'a BenchContext<'a>,
 }
 
 impl MeasuredDatabase for ExternalServer<'_> {

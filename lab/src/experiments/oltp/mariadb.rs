@@ -8,10 +8,12 @@ use super::pages::OltpPages;
 use super::private_server::{ServerRun, promote_mariadb, promotion_took};
 use super::run::fill;
 use super::server_usage::tree_usage;
-use super::settings::{Database, MeasuredDatabase, EventSink, ReadPath, OltpSettings, ServerKind, DerivedSettings};
+use super::settings::{
+    Database, DerivedSettings, EventSink, MeasuredDatabase, OltpSettings, ReadPath, ServerKind,
+};
 use super::watch::WatchedProcesses;
-use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, under_run};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::bench::{BenchContext, BenchError, lacks_pool, under_run};
+use hugeleaf_proof::result_format::Results;
 
 /// `--start mariadb`.
 pub(super) const KIND: ServerKind = ServerKind {
@@ -25,7 +27,7 @@ const LOG: Bytes = Bytes::from_mib(512);
 
 struct Mariadb<'a> {
     order: &'a OltpSettings,
-    machine: &'a Machine<'a>,
+    machine: &'a BenchContext<'a>,
     server: Option<MariadbServer>,
     /// Durations of promotions in seconds, run by run.
     promoted: Vec<f64>,
@@ -55,10 +57,16 @@ fn settings(order: &OltpSettings, setup: DerivedSettings) -> ServerSettings {
 }
 
 /// Returns the settings that put the server on the pages of an arm.
-fn with_pages(mut settings: ServerSettings, pages: OltpPages, machine: &Machine<'_>) -> ServerSettings {
+fn with_pages(
+    mut settings: ServerSettings,
+    pages: OltpPages,
+    machine: &BenchContext<'_>,
+) -> ServerSettings {
     match (pages, pages.arm(machine.host)) {
         (OltpPages::Run, _) => settings.start_with = under_run(machine.program, &[]),
-        (OltpPages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => settings.huge_pages = true,
+        (OltpPages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => {
+            settings.huge_pages = true
+        }
         (OltpPages::Asked(_), Some(arm)) if arm.kind == PageKind::Thp => {
             let flags = ["--data", &arm.to_string(), "--stack", "base"];
             settings.start_with = under_run(machine.program, &flags);
@@ -69,7 +77,7 @@ fn with_pages(mut settings: ServerSettings, pages: OltpPages, machine: &Machine<
 }
 
 impl<'a> Mariadb<'a> {
-    fn new(order: &'a OltpSettings, machine: &'a Machine<'a>) -> Mariadb<'a> {
+    fn new(order: &'a OltpSettings, machine: &'a BenchContext<'a>) -> Mariadb<'a> {
         Mariadb {
             order,
             machine,
@@ -139,7 +147,11 @@ impl MeasuredDatabase for Mariadb<'_> {
     }
 
     /// Restarts the server on other pages with the same data for an arm, and warms it.
-    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings) -> Result<(), BenchError> {
+    fn start(
+        &mut self,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
+    ) -> Result<(), BenchError> {
         let Some(pages) = pages else {
             return self.server(setup).map(drop);
         };

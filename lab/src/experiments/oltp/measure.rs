@@ -7,11 +7,11 @@ use serde_json::json;
 use super::embedded::Embedded;
 use super::external_server::ExternalServer;
 use super::rows::{AS_IT_IS, charts, main, remarks};
-use super::settings::{Database, MeasuredDatabase, OltpSettings, ServerKind, DerivedSettings};
-use super::{OltpPages, mariadb, postgres, derived_settings, translation_cost};
-use hugeleaf_proof::bench::Measuring;
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{ArmInfo, PageLayout, Parameter, Results, Sample};
+use super::settings::{Database, DerivedSettings, MeasuredDatabase, OltpSettings, ServerKind};
+use super::{OltpPages, derived_settings, mariadb, postgres, translation_cost};
+use hugeleaf_proof::bench::BenchRun;
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
+use hugeleaf_proof::result_format::{ArmInfo, PageLayout, Parameter, Results, Sample};
 
 /// The server kinds that can be started.
 pub static SERVERS: &[ServerKind] = &[postgres::KIND, mariadb::KIND];
@@ -22,7 +22,7 @@ pub static SERVERS: &[ServerKind] = &[postgres::KIND, mariadb::KIND];
 /// [`BenchError`].
 pub fn measure(
     order: &OltpSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<Results, BenchError> {
     let setup = DerivedSettings::from_settings(order, machine)?;
@@ -39,7 +39,7 @@ pub fn measure(
         }),
         Database::Started(kind, _) => (kind.make)(order, machine),
     };
-    let mut run = Measuring::new("oltp", (order.seed, json!({})), machine, progress);
+    let mut run = BenchRun::new("oltp", (order.seed, json!({})), machine, progress);
     match order.pages.is_empty() {
         true => as_it_is(server, setup, run),
         false => {
@@ -62,7 +62,7 @@ pub fn measure(
 fn as_it_is(
     mut server: Box<dyn MeasuredDatabase + '_>,
     setup: DerivedSettings,
-    mut run: Measuring<'_>,
+    mut run: BenchRun<'_>,
 ) -> Result<Results, BenchError> {
     server.start(None, setup)?;
     let one = server.drive(None, setup, run.progress)?;
@@ -78,7 +78,7 @@ fn on_pages(
     mut server: Box<dyn MeasuredDatabase + '_>,
     order: &OltpSettings,
     setup: DerivedSettings,
-    run: &mut Measuring<'_>,
+    run: &mut BenchRun<'_>,
 ) -> Result<(), BenchError> {
     for pages in &order.pages {
         server.check(*pages)?;
@@ -93,7 +93,7 @@ fn take_turns(
     server: &mut dyn MeasuredDatabase,
     order: &OltpSettings,
     setup: DerivedSettings,
-    run: &mut Measuring<'_>,
+    run: &mut BenchRun<'_>,
 ) -> Result<(), BenchError> {
     let mut arms: Vec<(String, OltpPages)> = Vec::new();
     for pages in &order.pages {

@@ -8,10 +8,12 @@ use super::pages::OltpPages;
 use super::private_server::{ServerRun, promotion_took};
 use super::run::fill;
 use super::server_usage::tree_usage;
-use super::settings::{Database, MeasuredDatabase, EventSink, ReadPath, OltpSettings, ServerKind, DerivedSettings};
+use super::settings::{
+    Database, DerivedSettings, EventSink, MeasuredDatabase, OltpSettings, ReadPath, ServerKind,
+};
 use super::watch::WatchedProcesses;
-use hugeleaf_proof::bench::{BenchError, Machine, lacks_pool, promote, under_run};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::bench::{BenchContext, BenchError, lacks_pool, promote, under_run};
+use hugeleaf_proof::result_format::Results;
 
 /// `--start postgres`.
 pub(super) const KIND: ServerKind = ServerKind {
@@ -60,7 +62,7 @@ fn start(order: &OltpSettings, setup: DerivedSettings) -> Result<PostgresServer,
 fn store_of(
     server: &PostgresServer,
     order: &OltpSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
 ) -> Result<PostgresStore, BenchError> {
     let store = PostgresStore::new(&server.dsn(), order.durability)?;
     let store = store.in_folder(server.folder());
@@ -75,7 +77,7 @@ fn store_of(
 
 struct Postgres<'a> {
     order: &'a OltpSettings,
-    machine: &'a Machine<'a>,
+    machine: &'a BenchContext<'a>,
     server: Option<PostgresServer>,
     /// Durations of promotions in seconds, run by run.
     promoted: Vec<f64>,
@@ -83,7 +85,7 @@ struct Postgres<'a> {
 }
 
 impl<'a> Postgres<'a> {
-    fn new(order: &'a OltpSettings, machine: &'a Machine<'a>) -> Postgres<'a> {
+    fn new(order: &'a OltpSettings, machine: &'a BenchContext<'a>) -> Postgres<'a> {
         Postgres {
             order,
             machine,
@@ -167,7 +169,11 @@ impl MeasuredDatabase for Postgres<'_> {
     }
 
     /// Restarts the server on other pages with the same data for an arm, and warms it.
-    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings) -> Result<(), BenchError> {
+    fn start(
+        &mut self,
+        pages: Option<OltpPages>,
+        setup: DerivedSettings,
+    ) -> Result<(), BenchError> {
         let (order, machine) = (self.order, self.machine);
         let Some(pages) = pages else {
             return self.server(setup).map(drop);
@@ -218,7 +224,11 @@ impl MeasuredDatabase for Postgres<'_> {
 }
 
 /// Returns the settings that put a server on the pages of an arm.
-fn with_pages(mut settings: ServerSettings, pages: OltpPages, machine: &Machine<'_>) -> ServerSettings {
+fn with_pages(
+    mut settings: ServerSettings,
+    pages: OltpPages,
+    machine: &BenchContext<'_>,
+) -> ServerSettings {
     match (pages, pages.arm(machine.host)) {
         (OltpPages::Run, _) => settings.start_with = under_run(machine.program, &[]),
         (OltpPages::Asked(_), Some(arm)) if arm.kind == PageKind::Hugetlb => {

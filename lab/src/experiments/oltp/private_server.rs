@@ -10,11 +10,11 @@ use hugeleaf_units::{Bytes, PageKind};
 use super::copier::Copier;
 use super::pages::OltpPages;
 use super::run::run_once;
-use super::settings::{EventSink, OltpSettings, DerivedSettings};
+use super::settings::{DerivedSettings, EventSink, OltpSettings};
 use super::watch::{WatchedProcesses, Watcher};
-use hugeleaf_proof::Spread;
-use hugeleaf_proof::bench::{BenchError, Machine, MovedNone, promote};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::MedianInterval;
+use hugeleaf_proof::bench::{BenchContext, BenchError, NothingPromoted, promote};
+use hugeleaf_proof::result_format::Results;
 
 /// Share of a server's memory that must be on the pages of an arm. Blocks at its ends may contain base pages of
 /// neighbouring memory.
@@ -23,7 +23,7 @@ const NEARLY_ALL: f64 = 0.99;
 /// A server of this host that is about to be driven.
 pub(super) struct ServerRun<'a> {
     pub order: &'a OltpSettings,
-    pub machine: &'a Machine<'a>,
+    pub machine: &'a BenchContext<'a>,
     pub store: &'a dyn Store,
     pub folder: &'a Path,
     pub processes: WatchedProcesses<'a>,
@@ -54,7 +54,7 @@ impl ServerRun<'_> {
 
 /// Describes the durations of promotions of the running server, in seconds; `None` if there was none.
 pub(super) fn promotion_took(seconds: &[f64]) -> Option<String> {
-    let spread = Spread::from_samples(seconds)?;
+    let spread = MedianInterval::from_samples(seconds)?;
     Some(format!(
         "promoting the running server took {:.1} s (median of {}), before the load",
         spread.median,
@@ -68,7 +68,7 @@ pub(crate) fn promote_mariadb(program: &Path, pid: u32) -> Result<f64, BenchErro
 }
 
 /// Error for a server whose cache is private memory: blocks that are not wholly resident are skipped.
-const NOT_WHOLE: MovedNone<'static> = (
+const NOT_WHOLE: NothingPromoted<'static> = (
     "no block of its cache is fully resident, or the kernel does not collapse it",
     "use more data to fill its cache; while it runs, hugeleaf why mariadbd shows the reason",
 );

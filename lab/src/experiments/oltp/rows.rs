@@ -1,10 +1,10 @@
 //! The quantities and charts of `hugeleaf-lab oltp`.
 
-use crate::kits::tpcc::{DriverResult, TransactionStats, TransactionKind};
+use crate::kits::tpcc::{DriverResult, TransactionKind, TransactionStats};
 
 use super::watch::ServerSample;
 use hugeleaf_proof::bench::chase::READ;
-use hugeleaf_proof::rows::{Chart, Quantity};
+use hugeleaf_proof::result_format::{Chart, Quantity};
 
 /// The arm of a result without arms: one run, as it is.
 pub(super) const AS_IT_IS: &str = "as it is";

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use crate::kits::tpcc::{
-    DriverSettings, LoadEvent, DatasetSpec, Pace, Scale, Store, check, drive, load,
+    DatasetSpec, DriverSettings, LoadEvent, Pace, Scale, Store, check, drive, load,
 };
 use serde_json::json;
 
 use super::rows::{AS_IT_IS, of_run};
-use super::settings::{EventSink, OltpSettings, DerivedSettings};
+use super::settings::{DerivedSettings, EventSink, OltpSettings};
 use super::watch::Watcher;
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::{PageLayout, Results, Sample, fields};
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
+use hugeleaf_proof::result_format::{PageLayout, Results, Sample, fields};
 
 /// Beginning of the note that explains why the processor did not count.
 pub(super) const NOT_COUNTED: &str = "processor counters were not available: ";
@@ -19,7 +19,7 @@ pub(super) const NOT_COUNTED: &str = "processor counters were not available: ";
 pub(super) fn fill(
     store: &dyn Store,
     order: &OltpSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     progress: EventSink<'_>,
 ) -> Result<DatasetSpec, BenchError> {
     let mut shown = |event: LoadEvent| progress(filling(event));
@@ -44,7 +44,7 @@ pub(super) fn run_once(
     store: &dyn Store,
     order: &OltpSettings,
     setup: DerivedSettings,
-    machine: &Machine<'_>,
+    machine: &BenchContext<'_>,
     watcher: &mut Watcher<'_>,
     progress: EventSink<'_>,
 ) -> Result<Results, BenchError> {

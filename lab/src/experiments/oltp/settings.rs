@@ -10,8 +10,8 @@ use hugeleaf_units::Bytes;
 use serde::Serialize;
 
 use super::pages::OltpPages;
-use hugeleaf_proof::bench::{BenchError, BenchEvent, Machine};
-use hugeleaf_proof::rows::Results;
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
+use hugeleaf_proof::result_format::Results;
 
 #[derive(Debug, Clone)]
 pub struct OltpSettings {
@@ -95,7 +95,8 @@ pub struct ServerKind {
     /// Name of the server in `--start`.
     pub name: &'static str,
     pub(super) warehouse: Bytes,
-    pub(super) make: for<'a> fn(&'a OltpSettings, &'a Machine<'a>) -> Box<dyn MeasuredDatabase + 'a>,
+    pub(super) make:
+        for<'a> fn(&'a OltpSettings, &'a BenchContext<'a>) -> Box<dyn MeasuredDatabase + 'a>,
 }
 
 impl fmt::Debug for ServerKind {
@@ -126,7 +127,8 @@ pub(super) trait MeasuredDatabase {
     ///
     /// # Errors
     /// [`BenchError::PagesMissing`] if the host lacks these pages; [`MeasuredDatabase::drive`] can return it as well.
-    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings) -> Result<(), BenchError>;
+    fn start(&mut self, pages: Option<OltpPages>, setup: DerivedSettings)
+    -> Result<(), BenchError>;
 
     /// Makes one run: the load, its counters, and the pages of its memory.
     fn drive(

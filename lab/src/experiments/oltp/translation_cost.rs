@@ -7,12 +7,12 @@ use hugeleaf_workload::PageArm;
 use serde_json::Value as Json;
 
 use super::run::NOT_COUNTED;
-use super::settings::{OltpSettings, DerivedSettings};
+use super::settings::{DerivedSettings, OltpSettings};
 use super::watch::CountedEvents;
 use hugeleaf_proof::bench::BenchEvent;
-use hugeleaf_proof::bench::Measuring;
+use hugeleaf_proof::bench::BenchRun;
 use hugeleaf_proof::bench::chase::{ChaseSettings, READ, cache_line, measure as chase};
-use hugeleaf_proof::rows::{Quantity, Results, Sample};
+use hugeleaf_proof::result_format::{Quantity, Results, Sample};
 
 /// Rounds of `bench chase`: enough for an interval.
 const ROUNDS: u32 = 6;
@@ -20,7 +20,7 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Reports the processor's events. If it has no counters, measures by `bench chase` over memory as
 /// long as the cache.
-pub(super) fn add(run: &mut Measuring<'_>, order: &OltpSettings, setup: DerivedSettings) {
+pub(super) fn add(run: &mut BenchRun<'_>, order: &OltpSettings, setup: DerivedSettings) {
     if let Some(by) = counted_by(&run.results) {
         run.results.remarks.push(by.in_words());
         return;
@@ -77,7 +77,7 @@ fn counted_by(results: &Results) -> Option<CountedEvents> {
 
 /// Returns the arms that ran, each kind of page once. Locked base pages read like base pages, but
 /// the samples of one are not shown as those of the other.
-fn distinct_arms(run: &Measuring<'_>, order: &OltpSettings) -> Vec<(String, PageArm)> {
+fn distinct_arms(run: &BenchRun<'_>, order: &OltpSettings) -> Vec<(String, PageArm)> {
     let mut arms: Vec<(String, PageArm)> = Vec::new();
     for pages in &order.pages {
         let label = pages.label(run.machine.host);

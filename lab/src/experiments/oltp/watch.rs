@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::server_usage::{cache_pages, tree};
 use hugeleaf_proof::bench::page_tables;
-use hugeleaf_proof::metric::{MetricError, TranslationTotals, Translations};
+use hugeleaf_proof::metric::{MetricError, TranslationCounters, TranslationTotals};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WatchedProcesses<'a> {
@@ -28,7 +28,11 @@ pub(super) enum WatchedProcesses<'a> {
 
 impl<'a> WatchedProcesses<'a> {
     /// Returns the processes of a server of this host; none if it does not run.
-    pub(super) fn of_server(pid: Option<u32>, host: &'a Host, shared: bool) -> WatchedProcesses<'a> {
+    pub(super) fn of_server(
+        pid: Option<u32>,
+        host: &'a Host,
+        shared: bool,
+    ) -> WatchedProcesses<'a> {
         match pid {
             Some(pid) => WatchedProcesses::DatabaseServer { pid, host, shared },
             None => WatchedProcesses::ExternalServer,
@@ -44,7 +48,7 @@ pub(super) struct Watcher<'a> {
     pub(super) count: bool,
     /// Returns the bytes written so far by a concurrent copier, if there is one.
     pub(super) copied: Option<&'a dyn Fn() -> Option<u64>>,
-    counting: Option<Result<Translations, MetricError>>,
+    counting: Option<Result<TranslationCounters, MetricError>>,
     copied_before: Option<(Instant, u64)>,
     pub(super) seen: ServerSample,
 }
@@ -123,7 +127,7 @@ impl MeasurementObserver for Watcher<'_> {
     fn begins(&mut self) {
         if self.count {
             let pids: Vec<Pid> = self.pids().into_iter().map(Pid).collect();
-            self.counting = Some(Translations::open(&pids));
+            self.counting = Some(TranslationCounters::open(&pids));
         }
         let copied = self.copied.and_then(|copied| copied());
         self.copied_before = copied.map(|bytes| (Instant::now(), bytes));
@@ -152,7 +156,9 @@ impl MeasurementObserver for Watcher<'_> {
     }
 }
 
-fn counted(mut counters: Translations) -> Result<(TranslationTotals, CountedEvents), MetricError> {
+fn counted(
+    mut counters: TranslationCounters,
+) -> Result<(TranslationTotals, CountedEvents), MetricError> {
     let totals = counters.totals()?;
     let misses = counters.misses.map(|event| event.name.to_owned());
     let by = CountedEvents {

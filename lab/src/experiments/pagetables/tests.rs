@@ -1,6 +1,6 @@
 use super::*;
 use hugeleaf_host::Root;
-use hugeleaf_proof::Circumstances;
+use hugeleaf_proof::Provenance;
 use hugeleaf_sys::Kernel;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -72,10 +72,10 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
             arguments: Vec::new(),
         },
     };
-    let circumstances = Circumstances::default();
+    let circumstances = Provenance::default();
     let root = Root::live();
     let stop = Arc::new(AtomicBool::new(false));
-    let machine = Machine {
+    let machine = BenchContext {
         program: std::path::Path::new("/bin/false"),
         root: &root,
         host: &host,

@@ -18,10 +18,7 @@ pub enum InvalidBlock {
     /// The content is not a block of this kit.
     NotABlock,
     /// The checksum does not match the content.
-    Checksum {
-        said: u32,
-        found: u32,
-    },
+    Checksum { said: u32, found: u32 },
     Another {
         wanted: BlockOrigin,
         found: BlockOrigin,

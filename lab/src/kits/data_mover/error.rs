@@ -1,5 +1,5 @@
 use hugeleaf::MemoryError;
-use hugeleaf_proof::bench::{BenchError, Refusal};
+use hugeleaf_proof::bench::{BenchError, BenchFailure};
 use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::Bytes;
 
@@ -139,7 +139,7 @@ impl From<DataMoverError> for BenchError {
             DataMoverError::There(_) | DataMoverError::Alignment { .. } => 2,
             _ => 3,
         };
-        BenchError::Part(Refusal {
+        BenchError::Part(BenchFailure {
             what: error.to_string(),
             next: error.next(),
             status,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use hugeleaf_sys::{Mapping, Sharing};
+use hugeleaf_sys::{OwnMapping, Sharing};
 use hugeleaf_units::PageSize;
 
 use hugeleaf_workload::latency_histogram::{record, times};
@@ -24,7 +24,7 @@ pub(super) fn run_bystander(
     while !halt.load(Ordering::Relaxed) {
         std::thread::sleep(PAUSE);
         let began = Instant::now();
-        if let Ok(page) = Mapping::anonymous(base.bytes(), Sharing::Private) {
+        if let Ok(page) = OwnMapping::anonymous(base.bytes(), Sharing::Private) {
             let _ = page.touch(base.bytes());
             drop(page);
             if measuring.load(Ordering::Relaxed) {

@@ -93,7 +93,11 @@ pub(crate) struct SyncEngine<'b> {
 }
 
 impl<'b> SyncEngine<'b> {
-    pub(crate) const fn new(area: &'b DeviceRange, direction: Direction, lock: bool) -> SyncEngine<'b> {
+    pub(crate) const fn new(
+        area: &'b DeviceRange,
+        direction: Direction,
+        lock: bool,
+    ) -> SyncEngine<'b> {
         SyncEngine {
             area,
             direction,

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use hugeleaf::{MemoryError, Region, RegionOptions};
 use hugeleaf_host::{Host, PageUsage};
 use hugeleaf_sys::{
-    Advice, Errno, Kernel, Memory, PageState, ScanDetail, Space, SysError, frames_of, own_page_map,
+    Advice, Errno, Kernel, MemorySyscalls, PageState, ReservedAddresses, ScanDetail, SysError,
+    frames_of, own_page_map,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
@@ -94,7 +95,7 @@ fn large(host: &Host) -> PageSize {
     host.pmd_page.get().unwrap_or(host.base_page)
 }
 
-/// Memory for I/O; freed when dropped.
+/// MemorySyscalls for I/O; freed when dropped.
 #[derive(Debug)]
 pub struct IoMemory {
     memory: OwnMemory,
@@ -215,7 +216,7 @@ fn on_pages(arm: PageArm, length: Bytes, host: &Host) -> Result<OwnMemory, Memor
     if arm.is_unverifiable(host) {
         return Ok(OwnMemory::from_space(small_mappings(arm, length, host)?)?);
     }
-    let space = Memory::new().reserve_addresses(length, arm.size)?;
+    let space = MemorySyscalls::new().reserve_addresses(length, arm.size)?;
     space.map_private(space.range())?;
     if arm.is_base() {
         refuse_huge(&space)?;
@@ -236,7 +237,7 @@ fn why_no_pool(arm: PageArm, length: Bytes, error: SysError) -> MemoryError {
 }
 
 /// Excludes huge pages; a kernel without them refuses the advice, which is then unnecessary.
-fn refuse_huge(space: &Space) -> Result<(), SysError> {
+fn refuse_huge(space: &ReservedAddresses) -> Result<(), SysError> {
     match space.advise(space.range(), Advice::NoHugePage) {
         Err(error) if error.errno != Errno::INVAL => Err(error),
         _ => Ok(()),
@@ -246,7 +247,7 @@ fn refuse_huge(space: &Space) -> Result<(), SysError> {
 /// Takes base pages and touches them out of order. The kernel hands out frames mostly in order, so
 /// only neighbours touched in order become neighbours in memory.
 fn scattered(length: Bytes, host: &Host, seed: u64) -> Result<OwnMemory, MemoryError> {
-    let space = Memory::new().reserve_addresses(length, host.base_page)?;
+    let space = MemorySyscalls::new().reserve_addresses(length, host.base_page)?;
     let range = space.range();
     space.map_private(range)?;
     refuse_huge(&space)?;

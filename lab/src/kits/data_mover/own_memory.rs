@@ -1,4 +1,4 @@
-//! Memory that only this process uses, as one slice of bytes.
+//! MemorySyscalls that only this process uses, as one slice of bytes.
 #![allow(unsafe_code)]
 //! # Safety
 //! An [`OwnMemory`] owns its addresses from its creation to its drop. All of them are mapped,
@@ -6,13 +6,15 @@
 //! same memory: it is private, or of a file that was shared with no other code. Its only slice
 //! borrows it mutably, and no operation takes pages away.
 
-use hugeleaf_sys::{Advice, Errno, Memory, Reserve, Space, SysError, advise_own};
+use hugeleaf_sys::{
+    Advice, Errno, HugetlbReservation, MemorySyscalls, ReservedAddresses, SysError, advise_own,
+};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-/// Memory of this process alone, populated; freed when dropped.
+/// MemorySyscalls of this process alone, populated; freed when dropped.
 #[derive(Debug)]
 pub struct OwnMemory {
-    space: Space,
+    space: ReservedAddresses,
 }
 
 impl OwnMemory {
@@ -21,7 +23,7 @@ impl OwnMemory {
     /// # Errors
     /// EINVAL if a file was mapped into them, which others may write to. ENOMEM if a part is not
     /// mapped or memory is short. EFAULT if a page was unavailable.
-    pub fn from_space(space: Space) -> Result<OwnMemory, SysError> {
+    pub fn from_space(space: ReservedAddresses) -> Result<OwnMemory, SysError> {
         if !space.is_private() {
             let subject = space.range().to_string();
             return Err(SysError::new("mmap", subject, Errno::INVAL));
@@ -37,11 +39,11 @@ impl OwnMemory {
     /// ENOMEM if the pool is short. ENODEV or EINVAL if there is no such pool, or `length` is not a
     /// multiple of its pages.
     pub fn of_pool(length: Bytes, page: PageSize) -> Result<OwnMemory, SysError> {
-        let memory = Memory::new();
+        let memory = MemorySyscalls::new();
         let file = memory.create_file("hugeleaf", length, Some(page))?;
         let space = memory.reserve_addresses(length, page)?;
         // Reserved first, so that a touch cannot end in SIGBUS.
-        space.map_file(space.range(), &file, 0, Reserve::All)?;
+        space.map_file(space.range(), &file, 0, HugetlbReservation::All)?;
         space.dont_fork(space.range())?;
         space.advise(space.range(), Advice::PopulateWrite)?;
         Ok(OwnMemory { space })
@@ -93,10 +95,12 @@ mod tests {
     use super::*;
     use hugeleaf_sys::Kernel;
 
-    fn space(pages: u64) -> Space {
+    fn space(pages: u64) -> ReservedAddresses {
         let base = Kernel::new().base_page();
         let length = Bytes(base.bytes().get() * pages);
-        Memory::new().reserve_addresses(length, base).unwrap()
+        MemorySyscalls::new()
+            .reserve_addresses(length, base)
+            .unwrap()
     }
 
     #[test]
@@ -124,7 +128,9 @@ mod tests {
         let length = shared.range().len();
         let file = shared.memory().create_file("own", length, None).unwrap();
         let all = shared.range();
-        shared.map_file(all, &file, 0, Reserve::None).unwrap();
+        shared
+            .map_file(all, &file, 0, HugetlbReservation::None)
+            .unwrap();
         assert_eq!(
             OwnMemory::from_space(shared).unwrap_err().errno,
             Errno::INVAL

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
 use hdrhistogram::Histogram;
 use hugeleaf_io::{Direction, Ring, with_ring};
-use hugeleaf_sys::{Usage, process_usage};
+use hugeleaf_sys::{ResourceUsage, process_usage};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use super::devices::DeviceRange;
 use super::block::{BlockOrigin, fill};
-use super::fault_probe::run_bystander;
+use super::devices::DeviceRange;
 use super::error::DataMoverError;
-use super::memory::IoMemory;
+use super::fault_probe::run_bystander;
 use super::io_engine::{IoEngine, IoMode, SyncEngine, UringEngine};
+use super::memory::IoMemory;
 use hugeleaf_workload::latency_histogram::{record, times};
 
 use crate::kits::joined;
@@ -91,7 +91,7 @@ pub struct DataMoverResult {
     pub read: Bytes,
     pub written: Bytes,
     pub by_target: Vec<Bytes>,
-    pub usage: Usage,
+    pub usage: ResourceUsage,
     /// Time from the start of a transfer to its end.
     pub io: Latency,
     /// Time to lock and unlock a buffer, in modes that lock.
@@ -207,7 +207,11 @@ pub fn run<'b>(
 }
 
 /// Marks all slots as free. Without readers, each slot holds a block to be written.
-fn fill_queue<'b>(free: &Sender<QueuedBuffer<'b>>, slots: Vec<&'b mut [u8]>, load: &DataMoverLoad<'_>) {
+fn fill_queue<'b>(
+    free: &Sender<QueuedBuffer<'b>>,
+    slots: Vec<&'b mut [u8]>,
+    load: &DataMoverLoad<'_>,
+) {
     let mut random = fastrand::Rng::with_seed(slots.len() as u64);
     for (index, buffer) in slots.into_iter().enumerate() {
         let stamp = BlockOrigin {
@@ -225,7 +229,7 @@ fn fill_queue<'b>(free: &Sender<QueuedBuffer<'b>>, slots: Vec<&'b mut [u8]>, loa
 /// Counters at one end of the measured time.
 struct CounterSnapshot {
     at: Instant,
-    usage: Usage,
+    usage: ResourceUsage,
     read: u64,
     written: Vec<u64>,
 }
@@ -251,7 +255,11 @@ impl<'b> RunControl<'b> {
     }
 
     /// Waits until all threads are ready, then for the time to pass; `None` if interrupted.
-    fn watch(&self, stop: &AtomicBool, edge: &mut dyn FnMut(MeasurementEdge)) -> Option<[CounterSnapshot; 2]> {
+    fn watch(
+        &self,
+        stop: &AtomicBool,
+        edge: &mut dyn FnMut(MeasurementEdge),
+    ) -> Option<[CounterSnapshot; 2]> {
         let over = || stop.load(Ordering::Relaxed) || self.halt.load(Ordering::Relaxed);
         while self.ready.load(Ordering::Relaxed) < self.load.threads() {
             if over() {
@@ -457,7 +465,11 @@ impl WriterPace {
 ///
 /// # Errors
 /// [`DataMoverError::Block`] if a block differs from the written one; those of reading.
-pub fn verify(memory: &mut IoMemory, targets: &[DeviceRange], block: Bytes) -> Result<u64, DataMoverError> {
+pub fn verify(
+    memory: &mut IoMemory,
+    targets: &[DeviceRange],
+    block: Bytes,
+) -> Result<u64, DataMoverError> {
     let block = usize::try_from(block.get()).unwrap_or(usize::MAX);
     let mut slots: Vec<&mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();
     let targets: Vec<&DeviceRange> = targets.iter().collect();

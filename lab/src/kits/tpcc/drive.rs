@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use hdrhistogram::Histogram;
-use hugeleaf_sys::{Usage, process_usage};
+use hugeleaf_sys::{ResourceUsage, process_usage};
 
 use super::counters::DatabaseCounters;
 use super::error::{TpccError, joined};
@@ -63,7 +63,7 @@ pub struct DriverResult {
     /// Number of transactions during which `counters` were counted, including those in progress at
     /// the end of the interval.
     pub counted: u64,
-    pub usage: Usage,
+    pub usage: ResourceUsage,
 }
 
 impl DriverResult {
@@ -224,7 +224,7 @@ fn posts(origin: &DatasetSpec, run: &DriverSettings) -> Vec<ConnectionAssignment
 /// Measurements of the main thread over the interval.
 struct MeasuredInterval {
     seconds: f64,
-    usage: Usage,
+    usage: ResourceUsage,
     before: DatabaseCounters,
 }
 

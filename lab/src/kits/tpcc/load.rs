@@ -8,7 +8,7 @@ use hugeleaf_units::Bytes;
 
 use super::error::{TpccError, joined};
 use super::rules::Scale;
-use super::store::{LoadUnit, Loader, DatasetSpec, Store};
+use super::store::{DatasetSpec, LoadUnit, Loader, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadEvent {
@@ -87,7 +87,11 @@ pub fn load(
     Ok(origin)
 }
 
-fn agree(store: &dyn Store, wanted: &DatasetSpec, may_fill: bool) -> Result<DatasetSpec, TpccError> {
+fn agree(
+    store: &dyn Store,
+    wanted: &DatasetSpec,
+    may_fill: bool,
+) -> Result<DatasetSpec, TpccError> {
     let Some(held) = store.loader(0)?.origin()? else {
         return match may_fill {
             true => Ok(*wanted),

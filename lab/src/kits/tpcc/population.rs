@@ -43,7 +43,7 @@ impl<'a> From<&'a str> for FieldValue<'a> {
 
 /// Makes a row, an array of fields, from values of several types.
 macro_rules! row {
-    ($($value:expr),* $(,)?) => { &[$(Field::from($value)),*] };
+    ($($value:expr),* $(,)?) => { &[$(FieldValue::from($value)),*] };
 }
 
 /// Receiver of the rows; an error ends their production.

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_host::process::pages::write_pages;
+use hugeleaf_host::process::pagemap_text::write_pages;
 use hugeleaf_sys::{Kernel, ScanDetail};
 use hugeleaf_units::Range;
 

@@ -10,8 +10,8 @@ use hugeleaf_units::Bytes;
 use super::*;
 use crate::experiments::oltp::ReadPath;
 use crate::experiments::oltp::settings::EventSink;
-use hugeleaf_proof::Circumstances;
-use hugeleaf_proof::bench::Shortage;
+use hugeleaf_proof::Provenance;
+use hugeleaf_proof::bench::MissingPages;
 
 fn order(pages: &[&str], rounds: usize) -> OltpSettings {
     OltpSettings {
@@ -83,7 +83,7 @@ fn one(notpm: f64) -> Results {
 }
 
 fn missing() -> BenchError {
-    BenchError::PagesMissing(Shortage {
+    BenchError::PagesMissing(MissingPages {
         from: Bytes(1),
         reason: "no such pages".to_owned(),
         next: "plan".to_owned(),
@@ -99,11 +99,11 @@ fn turns(
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/x86-4k-two-nodes");
     let root = Root::at(fixture);
     let host = read_host(&root, &Kernel::new()).unwrap();
-    let machine = Machine {
+    let machine = BenchContext {
         program: std::path::Path::new("/bin/false"),
         root: &root,
         host: &host,
-        circumstances: &Circumstances::default(),
+        circumstances: &Provenance::default(),
         most: Bytes::from_mib(1024),
         stop,
     };
@@ -119,7 +119,7 @@ fn turns(
         run,
     };
     let mut quiet = |_| {};
-    let mut measuring = Measuring::new("oltp", (1, json!({})), &machine, &mut quiet);
+    let mut measuring = BenchRun::new("oltp", (1, json!({})), &machine, &mut quiet);
     let went = take_turns(&mut server, order, setup, &mut measuring);
     let runs = server.runs;
     let ended = measuring.ended(went);
@@ -136,7 +136,7 @@ fn over_first(results: &Results, label: &str) -> Vec<f64> {
         .rows
         .iter()
         .filter(|row| row.arm == label && row.quantity.main);
-    let over = |row: &hugeleaf_proof::rows::Row| {
+    let over = |row: &hugeleaf_proof::result_format::Row| {
         let first = results.row(&results.arms[0].name, &row.at, &row.quantity.name)?;
         Some((row.over(first)?.ratio * 100.0).round() / 100.0)
     };

@@ -9,7 +9,7 @@ use super::error_mapping::{DATABASE, explain};
 use super::session::PROCEDURES;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::population::{FieldValue, Population};
-use crate::kits::tpcc::store::{LoadUnit, Loader, DatasetSpec};
+use crate::kits::tpcc::store::{DatasetSpec, LoadUnit, Loader};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct MariadbLoader<'s> {

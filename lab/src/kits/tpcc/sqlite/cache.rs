@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use hugeleaf_host::Host;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::{ChaseMemory, PageArm, SqliteCache};
+use hugeleaf_workload::{ChaseMemory, PageArm, SqlitePageCache};
 
 use crate::kits::tpcc::error::TpccError;
 
@@ -18,12 +18,12 @@ pub fn install_cache(
     cache: Bytes,
     locked: bool,
     host: &Host,
-) -> Result<SqliteCache, TpccError> {
-    let memory = ChaseMemory::take(arm, SqliteCache::memory_for(cache)?, host)?;
+) -> Result<SqlitePageCache, TpccError> {
+    let memory = ChaseMemory::take(arm, SqlitePageCache::memory_for(cache)?, host)?;
     if locked {
         lock(&memory)?;
     }
-    Ok(SqliteCache::install(memory)?)
+    Ok(SqlitePageCache::install(memory)?)
 }
 
 /// Locks the memory against reclaim.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior, types::
 use super::error_mapping::explain;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::population::{FieldValue, Population};
-use crate::kits::tpcc::store::{LoadUnit, Loader, DatasetSpec};
+use crate::kits::tpcc::store::{DatasetSpec, LoadUnit, Loader};
 use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
 
 pub(super) struct SqliteLoader {

@@ -85,8 +85,12 @@ impl<'c> SqliteSession<'c> {
             false => self.rollback.execute([]),
         };
         match (done, rolled_back) {
-            (Err(TransactionError::Sql(error)), _) if is_busy(&error) => Ok(TransactionResult::Conflict),
-            (Err(TransactionError::Sql(error)), _) | (Ok(_), Err(error)) => Err(explain(self.place, error)),
+            (Err(TransactionError::Sql(error)), _) if is_busy(&error) => {
+                Ok(TransactionResult::Conflict)
+            }
+            (Err(TransactionError::Sql(error)), _) | (Ok(_), Err(error)) => {
+                Err(explain(self.place, error))
+            }
             (Err(TransactionError::Missing(what)), _) => Err(TpccError::Missing { kind, what }),
             (Ok(answer), Ok(_)) => Ok(answer),
         }
@@ -132,7 +136,12 @@ impl<'c> CustomerLookup<'c> {
     }
 
     /// Returns the number of a customer; with several of a name, the middle one, rounded up.
-    fn number(&mut self, warehouse: i32, district: i32, customer: CustomerSelector) -> SessionResult<i32> {
+    fn number(
+        &mut self,
+        warehouse: i32,
+        district: i32,
+        customer: CustomerSelector,
+    ) -> SessionResult<i32> {
         let name = match customer {
             CustomerSelector::Number(number) => return Ok(number),
             CustomerSelector::Name(name) => last_name(name),
