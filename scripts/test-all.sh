@@ -71,7 +71,7 @@ miri() {
         --skip hit_ratios_and_benefits_ --skip keys_that_never_repeat_ --skip its_memory_is_bounded_
     # Neither elastic::lock, whose model switches stacks in assembler, nor what reads a host.
     cargo +nightly miri test --locked --quiet --package hugeleaf --lib -- elastic::granule_entry::tests:: \
-        elastic::share::tests::nothing_panics extent::tests:: handle::tests:: populate::tests:: thp::tests::
+        elastic::attach::tests::nothing_panics extent::tests:: handle::tests:: populate::tests:: thp::tests::
 }
 # Races and invalid accesses of the library, the cache of SQLite and the policy.
 sanitizers() { scripts/sanitize.sh; }

@@ -1,7 +1,7 @@
 //! Workloads to measure, without arms, results or judgement.
 //!
 //! [`tpcc`] is an order-entry load on SQLite, PostgreSQL and MariaDB. [`keyed`] reads by key on a MariaDB server.
-//! [`mover`] is the data path of a backup server. [`pin`] pins a buffer. In [`pagetables`], processes attach one
+//! [`data_mover`] is the data path of a backup server. [`pin`] pins a buffer. In [`pagetables`], processes attach one
 //! region.
 
 pub mod data_mover;

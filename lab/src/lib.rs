@@ -1,8 +1,8 @@
 //! Benchmark kits and experiments that measure hugeleaf. Nothing here is part of the product.
 //!
 //! [`kits`] holds the workloads; [`experiments`] measures them on pages of each size. The program `hugeleaf-lab`
-//! ([`run`]) prints, draws and stores results as `hugeleaf bench` does. [`simulate`] plays `hugeleaf prove` on recorded
-//! noise; [`long_run`] plays the guard's tests.
+//! ([`run`]) prints, draws and stores results as `hugeleaf bench` does. [`prove_simulation`] plays `hugeleaf prove` on recorded
+//! noise; [`guard_simulation`] plays the guard's tests.
 
 mod cmd;
 pub mod experiments;

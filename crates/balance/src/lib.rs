@@ -10,7 +10,7 @@
 //! [`learn`].
 //!
 //! `policy` orders moves. It takes before it gives, judges each move by its effect, and leaves a pair of components alone
-//! for longer each time that a move between them was wrong. `choose` finds worthwhile moves and their sizes. `apply_scan` and
+//! for longer each time that a move between them was wrong. `propose_moves` finds worthwhile moves and their sizes. `apply_scan` and
 //! `order_result` take over observations and the results of orders. `oracle_views` shows components and moves as Oracle's views do.
 //!
 //! This crate must not read a clock, wait, start threads or do any input or output. Time is a parameter, so that days

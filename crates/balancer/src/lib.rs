@@ -1,14 +1,14 @@
 //! `hugeleaf balance`: one memory target for several servers, divided by the benefit of memory to each.
 //!
-//! `rules` parses the configuration, `server` has the traits (an [`Observer`] reads and cannot write, a [`Server`] is
-//! resized), and `server_kinds` the table of server kinds. `owner` remembers the limit that a server's owner set. `component` and
-//! `controller` decide from what the servers' threads report, by the policy of `hugeleaf-balance`, which the library has
-//! too (pure, with simulated faults). `worker` is one thread per server, so that none blocks another, and `target_loop` one per
-//! target. The guard and `hugeleaf balance` run the same code.
+//! `config` parses the configuration, `server` has the traits (an [`Observer`] reads and cannot write, a
+//! [`ResizableServer`] is resized), and `server_kinds` the table of server kinds. `owner_limit` remembers the limit that a
+//! server's owner set. `component` and `controller` decide from what the servers' threads report, by the policy of
+//! `hugeleaf-balance`, which the library has too (pure, with simulated faults). `worker` is one thread per server, so that
+//! none blocks another, and `target_loop` one per target. The guard and `hugeleaf balance` run the same code.
 //!
 //! This crate must not print and must not render. Memory is promoted only through `hugeleaf-mover`.
 //!
-//! Main types: [`Target`], [`Server`], [`Controller`], [`BalanceStatus`].
+//! Main types: [`BalanceTarget`], [`ResizableServer`], [`Controller`], [`BalanceStatus`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 

@@ -1,6 +1,6 @@
 //! Tests of the real binary: one test program, with one module per command or promise.
 //!
-//! A test that changes the host, or needs it unchanged, holds it: `hugeleaf_testkit::host`.
+//! A test that changes the host, or needs it unchanged, holds it: `hugeleaf_testkit::host_lock`.
 
 // Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used)]

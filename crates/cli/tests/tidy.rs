@@ -407,7 +407,7 @@ fn a_test_module_in_a_source_is_found() {
     assert_eq!(lines_of_tests("crates/x/tests/x.rs", text)[0].0, 1);
 }
 
-/// Tests write kernel settings through `testkit::host`, which holds the host's lock and restores them, also after a kill.
+/// Tests write kernel settings through `testkit::host_lock`, which holds the host's lock and restores them, also after a kill.
 #[test]
 fn tests_write_knobs_through_the_host() {
     const EXCEPTIONS: [(&str, &str); 3] = [
@@ -426,7 +426,7 @@ fn tests_write_knobs_through_the_host() {
         }
     }
     check(
-        "hold hugeleaf_testkit::host::alone, and write by its set",
+        "hold hugeleaf_testkit::host_lock::exclusive, and write by its set",
         &findings,
     );
 }

@@ -2,13 +2,13 @@
 //!
 //! A pure policy (`policy::decide`) decides from rules ([`Config`]), from the stored state ([`GuardState`]) and from a
 //! scan (`observation`). A loop around it scans through `hugeleaf-host`, acts through `hugeleaf-mover` and measures
-//! through `hugeleaf-proof`. `balancing` divides memory targets among servers, by `hugeleaf-balancer`.
+//! through `hugeleaf-proof`. `balancer_supervisor` divides memory targets among servers, by `hugeleaf-balancer`.
 //!
 //! `config` and `rule` read and match rules. `state` is the guard's memory, and `tree_state` gives each process tree its state and
-//! reason. `observer` scans through `host::watch` (one small file per process, more if the policy asks). `run_job` acts through
+//! reason. `observer` scans through `host::process_scanner` (one small file per process, more if the policy asks). `run_job` acts through
 //! `mover` and measures through `proof`. `serve` is a small HTTP server with bounds on everything, `daemon` the loop. Pages
-//! and metrics are drawn by `hugeleaf-report`, which the daemon gets as `StatusRenderer`. A fault ends the part that has it (`hugeleaf_units::panic`):
-//! the loop's ends the process, others start anew.
+//! and metrics are drawn by `hugeleaf-report`, which the daemon gets as `StatusRenderer`. A fault ends the part that has it
+//! (`hugeleaf_units::panic_containment`): the loop's ends the process, others start anew.
 //!
 //! This crate must not render. The daemon's knowledge is a value ([`status`]), which the command line passes to
 //! `hugeleaf-report`.

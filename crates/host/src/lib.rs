@@ -4,19 +4,19 @@
 //! (text in, `Result` out, no panic on any input) and live next to the reader that calls them. Readers
 //! fill the [`model`], the only interface to other crates.
 //!
-//! `system/` has one module per source of host-wide facts, `process/` those of a process. `process/all.rs` reads all
+//! `system/` has one module per source of host-wide facts, `process/` those of a process. `process/all_processes.rs` reads all
 //! processes at a cost that does not grow with the number that share memory: it walks a shared object
 //! once, and compares each attached process by the size of its page tables. [`limits`] is the one answer to
 //! which limits bind a process: its own and those of its cgroups, v1 and v2, inside and outside a container.
-//! `totals` counts a shared page once. `Target::resolve` (`snapshot.rs`) is the one way from a target to
-//! processes. Commands that change something take `ResolvedTarget::one`, which refuses a name of several
+//! `totals` counts a shared page once. `Target::resolve` (`target.rs`) is the one way from a target to
+//! processes. Commands that change something take `ResolvedTarget::single_tree`, which refuses a name of several
 //! unrelated process trees. `demand` finds services and their demand (`PROGRAMS`, `SOURCES`).
 //!
 //! This crate must not judge (that is `hugeleaf-verdict`) and must not write anything anywhere.
 //!
 //! Without the feature `full` it has only the memory facts that the library `hugeleaf` needs.
 //!
-//! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`].
+//! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`ProcessMapping`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 

@@ -1,6 +1,6 @@
 //! Promotes memory of running processes to huge pages, and demotes it. No other crate moves memory of other processes.
 //!
-//! Promotion and demotion have three stages, each in a module of its own. [`blocks`] selects the blocks
+//! Promotion and demotion have three stages, each in a module of its own. [`block_plan`] selects the blocks
 //! that may be promoted and names the reason for each other block (pure). [`pacer`] computes the pause
 //! after a call from its length (pure). `job` makes all calls in one place and reads back
 //! their effect, because the kernel's return values are not reliable.

@@ -5,7 +5,7 @@
 //! a stall. A pause of nine times its length limits calls to a tenth of the process's time, at any machine speed.
 //!
 //! A call first drains the lists of new pages on all processors, which takes long if many tasks wait for processors.
-//! `Mover::fetch` drains them before the call, so one huge page per call is enough.
+//! `PromotionRun::fetch` drains them before the call, so one huge page per call is enough.
 
 use std::time::Duration;
 

@@ -5,13 +5,13 @@
 //! number cannot disagree with a file. [`check`] compares a plan with the host to which it will be applied,
 //! and [`tighten`] creates a smaller plan from the use observed over a time.
 //!
-//! [`host`] inspects, applies and undoes steps, with a journal. [`verify`] judges a host by the plans in force, and
-//! [`current_state`] reads what that judgement needs. Only these two, [`host`] and [`current_state`], name a kernel or the root of a host:
-//! all other modules are pure, without I/O, clock or system call.
+//! [`host_changes`] inspects, applies and undoes steps, with a journal. [`verify`] judges a host by the plans in force,
+//! and [`applied_plans`] reads what that judgement needs. Only these two, [`host_changes`] and [`applied_plans`], name a
+//! kernel or the root of a host: all other modules are pure, without I/O, clock or system call.
 //!
 //! This crate must not move memory of processes (`hugeleaf-mover` does) and must not print.
 //!
-//! Main types: [`Plan`], [`Step`], [`verify::VerifyReport`], [`host::ApplyOutcome`].
+//! Main types: [`Plan`], [`Step`], [`verify::VerifyReport`], [`host_changes::ApplyOutcome`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]

@@ -1,5 +1,5 @@
-//! A step: one change of one place on the host. Plans derive steps, `host` executes
-//! them.
+//! A step: one change of one place on the host. Plans derive steps, `host_changes`
+//! executes them.
 
 use std::path::PathBuf;
 

@@ -4,8 +4,8 @@
 //! of its mappings would grow many times, and that cannot be predicted. Mappings of similar size tend to
 //! be used alike, so they are classified by kind (sizes in powers of four, the heap, heaps of malloc's
 //! threads, commits). Some of each kind are recorded when handed out (`record`) and checked later
-//! (`look`). A kind stays on base pages until 15 of 16 checked pages were used. Full blocks of base pages
-//! are promoted later (`backlog`), so waiting costs no coverage but time: each page is first touched as a
+//! (`check_samples`). A kind stays on base pages until 15 of 16 checked pages were used. Full blocks of base pages
+//! are promoted later (`promote_existing`), so waiting costs no coverage but time: each page is first touched as a
 //! base page and then copied. So unknown and mostly used kinds also get huge pages while the total usage
 //! is dense.
 //!

@@ -135,7 +135,7 @@ fn is_libc(name: &[u8]) -> bool {
 }
 
 extern "C" fn each(information: *const DlPhdrInfo, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid description; data is the `Process` of `process`.
+    // SAFETY: the loader passes a valid description; data is the `ProcessImage` of `process`.
     let (information, process) = unsafe { (&*information, &mut *data.cast::<ProcessImage>()) };
     let object = object(information);
     let first = process.objects == 0;

@@ -3,7 +3,7 @@
 //! A small process is left alone: a partly used huge page would be a large share of its memory, and
 //! starting it must cost nothing. The program's requests are summed, and its real size is read only
 //! after every few megabytes (`/proc/self/statm`). Once the process holds `data_after`, new memory
-//! gets huge pages and existing memory is promoted (`backlog`), some blocks per check as the process
+//! gets huge pages and existing memory is promoted (`promote_existing`), some blocks per check as the process
 //! grows. Without requests there are no checks: there is no thread, no timer and no signal.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

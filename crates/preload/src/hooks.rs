@@ -357,7 +357,7 @@ fn grown(at: isize, old_length: usize, length: usize) -> usize {
 
 /// Makes the program's own call on memory that the program considers one mapping.
 ///
-/// While one thread promotes memory (`backlog`), another may remap ranges of the list that it has read.
+/// While one thread promotes memory (`promote_existing`), another may remap ranges of the list that it has read.
 /// Advice on a part of such a mapping splits it, and the kernel does not move two mappings at once
 /// (EFAULT). The same advice on all of it merges it again.
 fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) -> isize {

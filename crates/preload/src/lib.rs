@@ -3,7 +3,7 @@
 //! It serves a program's memory requests with huge pages. Calls of `mmap`, `munmap`, `mprotect`, `mremap`
 //! and `brk` come here first, including those of libc itself (`patch`). Private memory stays on base pages
 //! until the process has grown (`growth`). After that, it is cut from aligned windows that become huge
-//! pages on first touch (`window`, `heap`, `arena`). Existing memory is promoted block by block (`backlog`).
+//! pages on first touch (`window`, `heap`, `arena`). Existing memory is promoted block by block (`promote_existing`).
 //! Shared memory comes from a pool or from a file on a private tmpfs (`shared`). If huge pages are
 //! mandatory, all other kinds of memory are handled too (`mandatory`, `mandatory_mmap`). A failed replacement of a
 //! mapping leaves no gap (`placement`).
@@ -12,7 +12,7 @@
 //! handler, keep a descriptor open, or panic. In case of doubt, it makes the program's original call. It
 //! links only to `__errno_location` and `dl_iterate_phdr`, which every libc has.
 //!
-//! Main types: `Settings` (the launcher's decisions), `PageLadder`, `Mapping`, `Replacement`.
+//! Main types: `LaunchSettings` (the launcher's decisions), `PageLadder`, `PromotableMapping`, `Replacement`.
 //!
 //! `loaded.rs` is the root of the library itself, with these modules and the entry points.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

@@ -6,7 +6,7 @@
 //! gets the available hugetlb pages, followed by base pages.
 //!
 //! # Safety
-//! Attaches and creates new mappings only; memory for a fixed address is moved there (`room`).
+//! Attaches and creates new mappings only; memory for a fixed address is moved there (`placement`).
 
 #![allow(unsafe_code)]
 

@@ -576,7 +576,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Holds both arms ([`sustained::hold_both`]). `None` if no hold was requested, in an A/A, or if it was interrupted.
+    /// Holds both arms ([`long_holds::hold_both`]). `None` if no hold was requested, in an A/A, or if it was interrupted.
     fn hold(&mut self) -> Result<Option<HoldResult>, ProveError> {
         if self.settings.hold.is_zero() || self.same.is_some() {
             return Ok(None);
@@ -1089,7 +1089,7 @@ impl Engine<'_> {
         Ok(Some(to))
     }
 
-    /// Describes the state of the memory after [`Engine::leave`], by its page tables.
+    /// Describes the state of the memory after [`Engine::apply_final_arm`], by its page tables.
     fn left_in_words(&self, prepared: &SelectedMemory, left_on: Option<Arm>) -> String {
         let (before, after) = (&self.page_sizes.before, &self.page_sizes.after);
         let Some(left) = left_on.and_then(|_| BeforeAfterMemory::compare(before, after)) else {

@@ -5,14 +5,14 @@
 //! verdict, and side effects.
 //!
 //! [`mod@bench`] measures the costs and gains of each page size on its own memory. [`compare`] compares two
-//! results of either. [`embedded`] is the experiment of `hugeleaf try`.
+//! results of either. [`try_experiment`] is the experiment of `hugeleaf try`.
 //!
 //! `stopping_rule` decides when enough was measured. `arm_order` draws which arm is first, `stats` makes a ratio with an interval of
-//! the pairs, `effective_sample` checks their independence, and `experiment_lock` keeps a second experiment away. `sustained` measures each
+//! the pairs, `effective_sample` checks their independence, and `experiment_lock` keeps a second experiment away. `long_holds` measures each
 //! arm for longer after the pairs. `metric` has one module per kind and one table of them, from which help,
 //! errors and documents are made.
 //!
-//! `rows` is the one format of a result: arms, rows (arm, place, quantity, samples), charts. It is checked when it is
+//! `result_format` is the one format of a result: arms, rows (arm, place, quantity, samples), charts. It is checked when it is
 //! read. An experiment of [`mod@bench`] adds samples to rows as it takes them (`BenchRun`, which the lab uses too).
 //! [`compare`] knows no experiment by name; `compare::over` alone decides if two rows are comparable, and their ratio.
 //! `past_gains` says what arms have gained on this host, from results.

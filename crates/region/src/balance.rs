@@ -20,7 +20,7 @@
 //!     measured: None,
 //!     granule: Granule::new(Bytes::from_mib(2))?,
 //!     resizable: true,
-//!     // In a program: Ghost::benefit, Spills::benefit or Counters::benefit.
+//!     // In a program: GhostList::benefit, Spills::benefit or MissRateModel::benefit.
 //!     benefit: Benefit { more: Some(saved), less: Some(saved), pressure: 0.5 },
 //! };
 //! let (settings, mut state) = (Settings::in_process(), State::default());
@@ -94,16 +94,16 @@ pub use hugeleaf_balance::ComponentState;
 /// ```
 /// use std::time::Duration;
 ///
-/// use hugeleaf::balance::{Ghost, Step};
+/// use hugeleaf::balance::{GhostList, CurveStep};
 ///
-/// let mut ghost = Ghost::new(1000, 256, 2000);
+/// let mut ghost = GhostList::new(1000, 256, 2000);
 /// for page in (0..2).flat_map(|_| 0..1200) {
 ///     ghost.touch(page);
 /// }
 /// ghost.pass(Duration::from_secs(1));
 /// // Two steps below the size of the cache, and two above it.
-/// let curve: Vec<Step> = ghost.curve(2);
-/// for Step { from_items, hits } in &curve {
+/// let curve: Vec<CurveStep> = ghost.curve(2);
+/// for CurveStep { from_items, hits } in &curve {
 ///     println!("from {from_items} pages on: {hits:.0} hits/s");
 /// }
 /// # assert_eq!(curve.len(), 4);
@@ -148,10 +148,10 @@ pub use hugeleaf_balance::Estimate;
 /// ```
 /// use std::time::Duration;
 ///
-/// use hugeleaf::balance::Ghost;
+/// use hugeleaf::balance::GhostList;
 ///
 /// // A cache of 1000 pages of 8K, resized by 2M; 2000 keys are remembered.
-/// let mut ghost = Ghost::new(1000, 256, 2000).half_life(Duration::from_secs(5));
+/// let mut ghost = GhostList::new(1000, 256, 2000).half_life(Duration::from_secs(5));
 /// // Queries read 1200 pages in a circle, slightly more than fit.
 /// for page in (0..3).flat_map(|_| 0..1200) {
 ///     ghost.touch(page);
@@ -185,10 +185,10 @@ pub use hugeleaf_balance::Granule;
 /// use std::time::Duration;
 ///
 /// use hugeleaf::Bytes;
-/// use hugeleaf::balance::{Counters, Granule};
+/// use hugeleaf::balance::{MissRateModel, Granule};
 ///
 /// // A miss costs a read of the disk, 0.1 ms.
-/// let mut counters = Counters::new(Granule::new(Bytes::from_mib(128))?, 0.000_1);
+/// let mut counters = MissRateModel::new(Granule::new(Bytes::from_mib(128))?, 0.000_1);
 /// let scan = Duration::from_secs(10);
 /// counters.observe(Bytes::from_mib(512), 1_000_000, 20_000, scan);
 /// // With one size only, the benefit of another is unknown.
@@ -255,9 +255,9 @@ pub use hugeleaf_balance::OperationKind;
 /// Tables of components and resizes.
 ///
 /// ```
-/// use hugeleaf::balance::{State, View, view};
+/// use hugeleaf::balance::{State, OracleViews, view};
 ///
-/// let view: View = view(&State::default(), &[]);
+/// let view: OracleViews = view(&State::default(), &[]);
 /// if let Some(problem) = &view.problem {
 ///     println!("warning: {problem}");
 /// }
@@ -286,12 +286,12 @@ pub use hugeleaf_balance::Order;
 /// Deviations of components from their orders.
 ///
 /// ```
-/// use hugeleaf::balance::{ComponentState, Trouble};
+/// use hugeleaf::balance::{ComponentState, OrderFailure};
 ///
 /// /// Returns the reason of a component that refused an order.
 /// fn refusal(standing: &ComponentState) -> Option<&str> {
 ///     match standing {
-///         ComponentState::LetBe { trouble: Trouble::Refused { why }, .. } => Some(why),
+///         ComponentState::LetBe { trouble: OrderFailure::Refused { why }, .. } => Some(why),
 ///         _ => None,
 ///     }
 /// }
@@ -320,10 +320,10 @@ pub use hugeleaf_balance::OrderResult;
 /// Resizes kept by a [`State`].
 ///
 /// ```
-/// use hugeleaf::balance::{History, State};
+/// use hugeleaf::balance::{ResizeHistory, State};
 ///
 /// let state = State::default();
-/// let history: &History = state.history();
+/// let history: &ResizeHistory = state.history();
 /// for operation in history.operations().rev().take(10) {
 ///     println!("{} {}: {}", operation.component, operation.kind.name(), operation.why);
 /// }
@@ -333,10 +333,10 @@ pub use hugeleaf_balance::ResizeHistory;
 /// Origins of resizes, to list those by hand apart.
 ///
 /// ```
-/// use hugeleaf::balance::{Mode, View};
+/// use hugeleaf::balance::{ResizeMode, OracleViews};
 ///
-/// fn by_hand(view: &View) -> usize {
-///     view.operations.iter().filter(|operation| operation.mode == Mode::Manual).count()
+/// fn by_hand(view: &OracleViews) -> usize {
+///     view.operations.iter().filter(|operation| operation.mode == ResizeMode::Manual).count()
 /// }
 /// # assert_eq!(by_hand(&hugeleaf::balance::view(&Default::default(), &[])), 0);
 /// ```
@@ -351,11 +351,11 @@ pub use hugeleaf_balance::ResizeMode;
 ///     let status = operation.status.name();
 ///     format!("{} {} {end} {status}", operation.component, operation.initial)
 /// }
-/// # use hugeleaf::balance::{Mode, OperationKind, Status};
+/// # use hugeleaf::balance::{ResizeMode, OperationKind, ResizeStatus};
 /// # let operation = ResizeOperation {
-/// #     id: 1, component: "cache".into(), kind: OperationKind::Grow, mode: Mode::Deferred,
+/// #     id: 1, component: "cache".into(), kind: OperationKind::Grow, mode: ResizeMode::Deferred,
 /// #     initial: hugeleaf::Bytes::from_mib(4), target: hugeleaf::Bytes::from_mib(6),
-/// #     end_size: None, status: Status::Pending, start_seconds: 1.0, end_seconds: None,
+/// #     end_size: None, status: ResizeStatus::Pending, start_seconds: 1.0, end_seconds: None,
 /// #     why: String::new(),
 /// # };
 /// # assert_eq!(row(&operation), "cache 4M - PENDING");
@@ -364,10 +364,10 @@ pub use hugeleaf_balance::ResizeOperation;
 /// Results of resizes, to count the failed ones.
 ///
 /// ```
-/// use hugeleaf::balance::{Status, View};
+/// use hugeleaf::balance::{ResizeStatus, OracleViews};
 ///
-/// fn failed(view: &View) -> usize {
-///     view.operations.iter().filter(|operation| operation.status == Status::Error).count()
+/// fn failed(view: &OracleViews) -> usize {
+///     view.operations.iter().filter(|operation| operation.status == ResizeStatus::Error).count()
 /// }
 /// # assert_eq!(failed(&hugeleaf::balance::view(&Default::default(), &[])), 0);
 /// ```
@@ -404,12 +404,12 @@ pub use hugeleaf_balance::SgaInfo;
 /// use std::time::Duration;
 ///
 /// use hugeleaf::Bytes;
-/// use hugeleaf::balance::{Granule, CompletedOperation, Spills};
+/// use hugeleaf::balance::{Granule, WorkAreaOperation, Spills};
 ///
 /// // A sort area of 16M. A spilled byte costs 1 ns.
 /// let mut spills = Spills::new(Granule::new(Bytes::from_mib(2))?, Bytes::from_mib(16), 1e-9);
 /// // A sort lacked 1M, and wrote that much to disk.
-/// spills.ran(CompletedOperation {
+/// spills.ran(WorkAreaOperation {
 ///     needed: Bytes::from_mib(17),
 ///     granted: Bytes::from_mib(16),
 ///     spilled: Bytes::from_mib(1),
@@ -448,7 +448,7 @@ pub use hugeleaf_balance::State;
 /// use std::time::Duration;
 ///
 /// use hugeleaf::Bytes;
-/// use hugeleaf::balance::{Benefit, Component, Granule, Problem, Settings, State, decide};
+/// use hugeleaf::balance::{Benefit, Component, Granule, TargetProblem, Settings, State, decide};
 ///
 /// let cache = Component {
 ///     name: "page cache".into(),
@@ -463,7 +463,7 @@ pub use hugeleaf_balance::State;
 /// let mut state = State::default();
 /// // The target is below the minimum of the only component.
 /// decide(&Settings::in_process(), &mut state, Bytes::from_mib(32), &[cache], Duration::ZERO);
-/// assert!(matches!(state.problem(), Some(Problem::FloorsAboveTarget { .. })));
+/// assert!(matches!(state.problem(), Some(TargetProblem::FloorsAboveTarget { .. })));
 /// # Ok::<(), hugeleaf::balance::NoGranule>(())
 /// ```
 pub use hugeleaf_balance::TargetProblem;
@@ -471,15 +471,15 @@ pub use hugeleaf_balance::TargetProblem;
 ///
 /// ```
 /// use hugeleaf::Bytes;
-/// use hugeleaf::balance::CompletedOperation;
+/// use hugeleaf::balance::WorkAreaOperation;
 ///
 /// // A hash join that fitted, and one that wrote its last 3M to disk.
-/// let fitted = CompletedOperation {
+/// let fitted = WorkAreaOperation {
 ///     needed: Bytes::from_mib(8),
 ///     granted: Bytes::from_mib(8),
 ///     spilled: Bytes::ZERO,
 /// };
-/// let spilled = CompletedOperation { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
+/// let spilled = WorkAreaOperation { needed: Bytes::from_mib(11), spilled: Bytes::from_mib(3), ..fitted };
 /// # assert_eq!(spilled.needed - spilled.granted, spilled.spilled);
 /// ```
 pub use hugeleaf_balance::WorkAreaOperation;

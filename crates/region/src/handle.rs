@@ -123,7 +123,7 @@ impl RegionDescription {
         text
     }
 
-    /// Parses exactly the output of [`Description::text`].
+    /// Parses exactly the output of [`RegionDescription::text`].
     pub(crate) fn parse(text: &str) -> Result<RegionDescription, MemoryError> {
         let mut lines = HandleLines::parse(
             text,

@@ -28,7 +28,7 @@
 #![warn(missing_docs)] // public API
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
-// `steps` resolves a ladder (pure), `hugetlb` and `thp` take extents, `populate` fills them, `region` lays them out, `handle` hands them
+// `ladder_steps` resolves a ladder (pure), `hugetlb` and `thp` take extents, `populate` fills them, `region` lays them out, `handle` hands them
 // to other processes. `elastic` lends whole huge pages to components, and `manager` moves them as `balance` decides. Facts of memory come
 // from `hugeleaf-host`, so that pools, limits and settings are read in one place. The tests (`tests/`) put a gate before each call.
 pub mod balance;

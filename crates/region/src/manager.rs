@@ -66,7 +66,7 @@ const ROUNDS: usize = 64;
 /// ```
 pub trait Managed: Send {
     /// Returns what one more granule would save and one less would cost, measured over the `elapsed` time since the
-    /// last call. Use a [`crate::balance::Ghost`] for a cache and [`crate::balance::Spills`] for sorts.
+    /// last call. Use a [`crate::balance::GhostList`] for a cache and [`crate::balance::Spills`] for sorts.
     /// [`Benefit::default`] means unknown.
     fn benefit(&mut self, elapsed: Duration) -> Benefit;
 
@@ -457,7 +457,7 @@ fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
 /// use std::time::Duration;
 ///
 /// use hugeleaf::balance::{Benefit, Settings};
-/// use hugeleaf::{Bytes, Elastic, ElasticOptions, Granule, Managed, Manager, Running};
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions, Granule, Managed, Manager, ManagerThread};
 ///
 /// # struct Sort(Vec<Granule>);
 /// # impl Managed for Sort {
@@ -472,7 +472,7 @@ fn bytes_of(elastic: &Elastic, granules: usize) -> Bytes {
 /// let memory = Arc::new(Elastic::new(&memory)?);
 /// let manager = Manager::new(memory, Settings::in_process())?;
 /// // The thread steps every second until `running` is dropped.
-/// let running: Running = manager.start(Duration::from_secs(1))?;
+/// let running: ManagerThread = manager.start(Duration::from_secs(1))?;
 /// let sizes = (Bytes::from_mib(2), Bytes::from_mib(8));
 /// let sort = running.add("sort area", sizes, Box::new(Sort(Vec::new())))?;
 ///
@@ -556,7 +556,7 @@ impl ManagerThread {
     }
 
     /// As [`Manager::add`]. If no thread can be started for the first component, it keeps its size until one can (with
-    /// the next component), and [`Running::view`] reports that.
+    /// the next component), and [`ManagerThread::view`] reports that.
     ///
     /// # Errors
     /// As [`Manager::add`].

@@ -38,7 +38,7 @@ pub(crate) struct Allocation {
 /// there. An access to the gap raises SIGSEGV in the child and does not affect the parent. A copy
 /// of reserved pages would have to come from the pool, and a short pool would kill the child at a
 /// later write. The child must not use its copy of the region: its own mappings may be placed in
-/// the gap. [`Region::extents`] returns [`MemoryError::ExternalServer`] there, and a drop has no effect.
+/// the gap. [`Region::extents`] returns [`MemoryError::NotInherited`] there, and a drop has no effect.
 ///
 /// # Trust
 /// A process that attaches a shared region can write to it and can remove its pages
@@ -188,7 +188,7 @@ impl Region {
     /// swapped-out pages back.
     ///
     /// # Errors
-    /// [`MemoryError::ExternalServer`]; errors of reading `/proc/self/pagemap`.
+    /// [`MemoryError::NotInherited`]; errors of reading `/proc/self/pagemap`.
     pub fn extents(&self) -> Result<Vec<Extent>, MemoryError> {
         if !self.space.is_here() {
             return Err(MemoryError::NotInherited);

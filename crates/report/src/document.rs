@@ -1,14 +1,14 @@
 //! A screen as data, independent of its rendering.
 //!
-//! A command has one function from its model to a [`Document`]. Renderers receive only the page: [`Document::text`]
+//! A command has one function from its model to a [`Document`]. Renderers receive only that: [`Document::text`]
 //! draws it for a terminal, [`Document::painted`] for a screen of cells, [`Document::html`] for a browser. A value is a
 //! typed [`Cell`] until a renderer writes it. Widths, colours, limits and escaping are each in one place.
 //!
 //! ```
-//! use hugeleaf_report::page::{Page, Table, TextOptions};
+//! use hugeleaf_report::document::{Document, Table, TextOptions};
 //! use hugeleaf_units::Bytes;
 //! let held = [("redis", Bytes(4 << 30)), ("sh", Bytes(900 << 10))];
-//! let mut page = Page::default();
+//! let mut page = Document::default();
 //! page.add(Table::from_items(&held).left("NAME", |h| h.0).right("HELD", |h| h.1));
 //! assert_eq!(page.text(TextOptions::plain(80)), "NAME   HELD\nredis    4G\nsh     900K\n");
 //! ```

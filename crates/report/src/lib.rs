@@ -3,14 +3,14 @@
 //! Every function takes a model and returns a text. Width, colour and time are arguments, so that
 //! tests can compare whole screens.
 //!
-//! One module per command, and one for all of `bench`, from rows alone. A screen is a `page::Document` of typed cells, tables,
+//! One module per command, and one for all of `bench`, from rows alone. A screen is a `document::Document` of typed cells, tables,
 //! notes and charts. Renderers draw it for a terminal, as painted lines for a screen of cells, or as HTML. Models write their
-//! own JSON: `json::answer` leaves out absent values and gives the reason for unreadable ones, and `json::both` adds the
-//! fields of a view. `screen` escapes terminal control characters.
+//! own JSON: `json::answer` leaves out absent values and gives the reason for unreadable ones, and `json::merge_fields` adds the
+//! fields of a view. `terminal_text` escapes terminal control characters.
 //!
 //! This crate is pure: it must not read, write or measure, and shows only the content of its models.
 //!
-//! Main types: [`page::Document`], [`page::TextOptions`]; one module a command.
+//! Main types: [`document::Document`], [`document::TextOptions`]; one module a command.
 
 // The crate is not published, so self-explanatory names need no comments.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]

@@ -1,6 +1,6 @@
 //! `hugeleaf trace`: a trace as a page, and two traces side by side.
 //!
-//! Terminal and browser show the same tables (`parts`). No code here reads the host, so a trace looks the same on
+//! Terminal and browser show the same tables (`sections`). No code here reads the host, so a trace looks the same on
 //! any machine.
 
 mod charts;

@@ -9,8 +9,8 @@ use crate::fork;
 
 /// The gate of one cache.
 ///
-/// SQLite's thread is inside between [`Gate::enter`] and [`Gate::leave`]. If entering is refused, it takes the lock of
-/// the share. Threads that call [`Gate::stop`] hold that lock too, so the holder of the lock is alone inside.
+/// SQLite's thread is inside between [`AsymmetricLock::enter`] and [`AsymmetricLock::leave`]. If entering is refused, it takes the lock of
+/// the share. Threads that call [`AsymmetricLock::stop`] hold that lock too, so the holder of the lock is alone inside.
 #[derive(Debug)]
 pub(crate) struct AsymmetricLock {
     busy: AtomicBool,
@@ -58,7 +58,7 @@ impl AsymmetricLock {
     /// Keeps SQLite's thread out, and waits until it has left. The caller holds the lock of the share.
     ///
     /// Returns false if this thread cannot keep it out. Either a filter of system calls was added since
-    /// (`Barrier::heavy`), or this is a forked child without the thread that may have been inside. The gate then stays
+    /// (`AsymmetricBarrier::heavy`), or this is a forked child without the thread that may have been inside. The gate then stays
     /// closed, and SQLite's thread takes the lock from its next call on. After that there is nothing to keep out.
     #[must_use]
     pub fn stop(&self) -> bool {

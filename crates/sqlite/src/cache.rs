@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 //! # Safety
 //! SQLite calls a cache from one thread at a time. Any other thread that changes it holds the lock of its share and has
-//! stopped its gate. No other code changes the [`Body`].
+//! stopped its gate. No other code changes the [`CacheState`].
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint};

@@ -147,7 +147,7 @@ impl Queue {
 /// Nodes by key. Chains are short, because there are at least as many buckets as nodes.
 #[derive(Debug)]
 pub(crate) struct PageHash {
-    /// First bucket of [`Places`]. It is kept here because every request reads it.
+    /// First bucket of [`Buckets`]. It is kept here because every request reads it.
     first: *mut *mut PageHeader,
     /// Number of buckets minus one; the number is a power of two.
     mask: usize,

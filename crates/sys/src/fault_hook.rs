@@ -14,7 +14,7 @@ use crate::pagemap::{PageMap, ScanDetail};
 use crate::process::{Pid, PidFd};
 use crate::{Errno, SysError};
 
-/// The calls that [`Memory`] makes, for a [`SyscallGate`].
+/// The calls that [`MemorySyscalls`] makes, for a [`SyscallGate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryCall {
     /// mmap(2) of address space only.
@@ -102,10 +102,10 @@ pub enum GateReply {
     PageMap(PageMap),
 }
 
-/// Intercepts the calls of a [`Kernel`](crate::Kernel) and of a [`Memory`]. A test refuses or observes calls here.
+/// Intercepts the calls of a [`Kernel`](crate::Kernel) and of a [`MemorySyscalls`]. A test refuses or observes calls here.
 /// The embedded workload answers calls on its own memory. The default of each method passes the call on.
 pub trait SyscallGate: Send + Sync + std::fmt::Debug {
-    /// Called before each call of a [`Memory`].
+    /// Called before each call of a [`MemorySyscalls`].
     ///
     /// # Errors
     /// The error that the call returns instead.

@@ -210,7 +210,7 @@ impl Kernel {
     /// 0) by ptrace(2), which stops that thread for some tens of microseconds. Nothing else in the process changes.
     ///
     /// A thread that waits in the kernel (state D) cannot be stopped. After two seconds, or when this process is asked to
-    /// end, it is left as it is. Once the call has begun, it is waited for without a limit: see `remote_call`.
+    /// end, it is left as it is. Once the call has begun, it is waited for without a limit: see `remote_syscall`.
     ///
     /// # Errors
     /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is attached. ESRCH: it exited. EBUSY: it is stopped. ETIMEDOUT: it

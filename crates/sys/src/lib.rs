@@ -1,10 +1,10 @@
 //! Makes every system call of hugeleaf and contains nearly all of its unsafe code.
 //!
 //! Calls that observe or change another process go through a [`Kernel`], as do calls that change the host. A [`SyscallGate`]
-//! in front of it, or of a [`Memory`], answers chosen calls instead of the kernel. `hugeleaf-host` reads the files
+//! in front of it, or of a [`MemorySyscalls`], answers chosen calls instead of the kernel. `hugeleaf-host` reads the files
 //! below `/proc` and `/sys`.
 //!
-//! Calls that lay out memory of this process go through a [`Memory`]. `trusted_path` follows a path and reports who could have
+//! Calls that lay out memory of this process go through a [`MemorySyscalls`]. `trusted_path` follows a path and reports who could have
 //! redirected it, and `atomic_file` writes files whole or not at all; nothing is written in another way. `Kernel::wait` is the pause
 //! of every command: a signal ends it, in any thread. [`Deadline`] is the gate of every question to a server, a command or a
 //! file. `untrusted_fs` opens files that others control, and `watchdog` reads what may block.

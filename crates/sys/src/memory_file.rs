@@ -43,7 +43,7 @@ impl MemoryFile {
         &self.0
     }
 
-    /// Wraps a descriptor without a check. [`Memory::facts`] returns its properties.
+    /// Wraps a descriptor without a check. [`MemorySyscalls::facts`] returns its properties.
     pub fn from_fd(fd: OwnedFd) -> MemoryFile {
         MemoryFile(File::from(fd))
     }
@@ -216,7 +216,7 @@ impl MemorySyscalls {
         })
     }
 
-    /// Receives a message of [`Memory::send_files`]: the text, at most `most` bytes, and
+    /// Receives a message of [`MemorySyscalls::send_files`]: the text, at most `most` bytes, and
     /// descriptors that are closed on exec. An empty text means that the peer closed the socket.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Memory of this process, for the embedded workload and the tests.
 #![allow(unsafe_code)]
 //! # Safety
-//! A [`Mapping`] owns its addresses from mmap(2) until it is dropped; nobody else unmaps them.
+//! An [`OwnMapping`] owns its addresses from mmap(2) until it is dropped; nobody else unmaps them.
 
 use hugeleaf_units::{Bytes, Range};
 
@@ -45,7 +45,7 @@ impl OwnMapping {
         self.range
     }
 
-    /// Returns the first byte. Valid for reads and writes of [`Mapping::range`] while this lives.
+    /// Returns the first byte. Valid for reads and writes of [`OwnMapping::range`] while this lives.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.range.start() as *mut u8
     }

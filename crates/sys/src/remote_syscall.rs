@@ -385,7 +385,7 @@ mod x86_64 {
         #[test]
         fn a_sleeper_sleeps_on() {
             let program = std::env::current_exe().unwrap();
-            let test = "remote_call::x86_64::tests::sleeper";
+            let test = "remote_syscall::x86_64::tests::sleeper";
             let mut child = Command::new(program)
                 .args([
                     "--exact",

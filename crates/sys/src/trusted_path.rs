@@ -8,7 +8,7 @@
 //! `StrictModes` in sshd_config(5)).
 //!
 //! These rules are for paths that the caller has chosen, to write there or to trust the content. The owner of a
-//! link decides, and the link may lead anywhere. [`crate::Inside`] resolves paths that others have chosen. There
+//! link decides, and the link may lead anywhere. [`crate::ConfinedFolder`] resolves paths that others have chosen. There
 //! the owner of a link does not matter, but links never lead out of a folder, and that user's rights apply. Neither
 //! rule suits the other's paths.
 

@@ -1,8 +1,8 @@
 //! The host lock, and the only way for a test to write a host knob.
 //!
 //! [`exclusive`] is for a test that changes a knob, a pool or a mount, or needs much memory. No other test that holds the host runs meanwhile.
-//! [`shared`] is for a test that needs unchanged knobs. Both record the knobs and compare them when dropped. `alone` restores them and
-//! fails if that does not work; `shared` fails if they differ. A killed run cannot restore them, so `alone` keeps their values in a file.
+//! [`shared`] is for a test that needs unchanged knobs. Both record the knobs and compare them when dropped. `exclusive` restores them and
+//! fails if that does not work; `shared` fails if they differ. A killed run cannot restore them, so `exclusive` keeps their values in a file.
 //! The next test that takes the host restores those first.
 //!
 //! The lock is flock(2) on `/run/lock/hugeleaf.lock`. Benchmarks and guests take it exclusively with `hugeleaf_sys::lock_host`. A waiting
@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn knobs_of_a_killed_run_are_restored_by_the_next() {
-        let test = "host::tests::knobs_of_a_killed_run_are_restored_by_the_next";
+        let test = "host_lock::tests::knobs_of_a_killed_run_are_restored_by_the_next";
         let knob = Path::new(THP).join("khugepaged/pages_to_scan");
         let Some(before) = chosen(&knob).filter(|_| is_root()) else {
             return crate::not_run(test, "needs root and khugepaged");
@@ -638,7 +638,7 @@ mod tests {
 
     #[test]
     fn one_program_hands_it_on_before_others_read() {
-        let test = "host::tests::one_program_hands_it_on_before_others_read";
+        let test = "host_lock::tests::one_program_hands_it_on_before_others_read";
         if !is_root() {
             return crate::not_run(test, "needs root");
         }

@@ -3,7 +3,7 @@
 //! A dev-dependency of every crate whose tests act on the running host. The product must not depend
 //! on it. It never starts, stops or contacts a server other than the test's own.
 //!
-//! Main types: [`host::ExclusiveHost`], [`host::SharedHost`], [`server::Server`],
+//! Main types: [`host_lock::ExclusiveHost`], [`host_lock::SharedHost`], [`server::Server`],
 //! [`postgresql::PostgresServer`], [`mariadb::MariadbServer`], [`redis_server::RedisServer`],
 //! [`jvm::Jvm`], [`process::ChildGuard`].
 

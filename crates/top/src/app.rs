@@ -52,9 +52,9 @@ pub enum AppEvent {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskResult {
-    /// Answers [`Effect::Why`].
+    /// Answers [`AppAction::Why`].
     Why(Result<Document, Failure>),
-    /// Answers [`Effect::Change`], both a dry run and a real one.
+    /// Answers [`AppAction::Change`], both a dry run and a real one.
     Changed(
         Box<TreeSample>,
         ChangeRequest,

@@ -152,7 +152,7 @@ mod tests {
         }
         let own = std::env::current_exe().unwrap();
         let command = format!(
-            "{} --exact screen::tests::panics_where_it_is_asked_to --nocapture; stty -a",
+            "{} --exact raw_terminal::tests::panics_where_it_is_asked_to --nocapture; stty -a",
             own.display()
         );
         for what in ["main", "thread"] {

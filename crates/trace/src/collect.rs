@@ -1,7 +1,7 @@
 //! Collection of all data for a limited time at a low cost. It opens events and reads files, and
 //! changes nothing.
 //!
-//! Samples, records and locks come from rings that the kernel fills and [`queue`](self) empties
+//! Samples, records and locks come from rings that the kernel fills and [`event_aggregator`](self) empties
 //! twenty times a second. Intervals come from `/proc`, once a second. Function names are resolved
 //! at the end.
 

@@ -11,7 +11,7 @@
 //! `check` has one row per feature of a host. `check::judge` alone judges a setting and advises one value for all running
 //! programs; what programs want is data (`data/programs.toml`), with sources. `reservation` limits the pools, for advice and for plans
 //! (`hugeleaf-plan`). `predict` estimates the gain of a process, by a model with few constants fitted to proven gains.
-//! `trace` judges a trace: each finding names its evidence.
+//! `trace_findings` judges a trace: each finding names its evidence.
 //!
 //! A verdict has an id, a range, bytes, a text and a command. Each has a fixture that shows it and one that nearly does.
 //!

@@ -1,12 +1,12 @@
 //! Findings of a trace: time that depends on page sizes, with the numbers and the next command. One finding says as plainly that huge
 //! pages would not help.
 //!
-//! A rule is a function from a [`Trace`](hugeleaf_trace::Trace) and a few of its sums (`Seen`) to findings. The test of each rule has a
+//! A rule is a function from a [`Trace`](hugeleaf_trace::Trace) and a few of its sums (`TraceStats`) to findings. The test of each rule has a
 //! trace with the finding and one that nearly has it. The limits are constants with their reasons, below and next to the rules;
 //! `docs/guide/trace.md` lists them.
 //!
 //! Three effects are distinguished, because a huge page can have one without the others: translation, contiguity, and the unit of
-//! pinning ([`Effect`]).
+//! pinning ([`PageSizeEffect`]).
 
 mod bottlenecks;
 pub mod kernel_work;

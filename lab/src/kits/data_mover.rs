@@ -1,4 +1,4 @@
-//! `mover`: a backup server's data path. Readers take blocks from devices and writers write them to
+//! `data_mover`: a backup server's data path. Readers take blocks from devices and writers write them to
 //! other devices, with one thread per device. All buffers are slots of one data space. Every block
 //! is checked from end to end, so a wrong byte ends the run.
 //!

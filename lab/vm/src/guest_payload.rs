@@ -100,7 +100,7 @@ impl GuestPayload {
     /// Adds an empty folder of the repository, at the same path.
     ///
     /// # Errors
-    /// As [`Guest::add_of_repository`].
+    /// As [`GuestPayload::add_of_repository`].
     pub fn folder_of_repository(&self, path: &Path) -> anyhow::Result<()> {
         let to = self.of_repository(path)?;
         fs::create_dir_all(&to).with_context(|| to.display().to_string())

@@ -8,7 +8,7 @@
 //! installed, nothing is mounted, and guests have no network. The checks of the tests inside are in
 //! `lab/vm/tests/every_host`; this crate is independent of hugeleaf's functions.
 //!
-//! Main types: [`HostFile`](host::HostFile), [`Cache`](cache::Cache), [`Guest`](guest::Guest),
+//! Main types: [`HostFile`](host::HostFile), [`Cache`](cache::Cache), [`GuestPayload`](guest_payload::GuestPayload),
 //! [`GuestExit`](qemu::GuestExit).
 
 pub mod architecture;

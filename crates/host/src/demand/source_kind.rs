@@ -1,5 +1,5 @@
 //! Kinds of demand sources with a flag, and of programs with their own demand rules. They are the rows of
-//! the tables in `source`.
+//! the tables in `service_discovery`.
 
 use std::ffi::OsStr;
 

@@ -18,7 +18,7 @@ use crate::{BaseMemory, DemandPlan, PageCount, Plan, PoolPlan, ServicePlan, Targ
 use hugeleaf_testkit::healthy_host::{healthy, size, word};
 use hugeleaf_verdict::advice::{AcceptedValues, SettingRequirement};
 
-/// The values that [`Facts`] borrows.
+/// The values that [`VerifyFacts`] borrows.
 struct World {
     host: Host,
     services: Vec<Service>,

@@ -158,7 +158,7 @@ impl Elastic {
     /// it is known, and frees them. Granules that the system refuses are recorded as unclean.
     ///
     /// # Errors
-    /// [`ElasticError::Stuck`]: their entries in the table are unchanged.
+    /// [`ElasticError::LockTimeout`]: their entries in the table are unchanged.
     pub(super) fn release_granules(
         &self,
         runs: &[GranuleRun],
@@ -220,7 +220,7 @@ impl Elastic {
         }
     }
 
-    /// As [`Elastic::put_back`] for held granules, each only on its rung. Adds earlier failures.
+    /// As [`Elastic::give_back`] for held granules, each only on its rung. Adds earlier failures.
     pub(super) fn release_held(
         &self,
         held: &[(u32, GranuleEntry)],

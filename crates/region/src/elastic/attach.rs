@@ -44,7 +44,7 @@ impl ElasticDescription {
         text
     }
 
-    /// Parses the first lines of the output of [`Description::text`].
+    /// Parses the first lines of the output of [`ElasticDescription::text`].
     fn parse(text: &str) -> Result<ElasticDescription, MemoryError> {
         let mut lines = HandleLines::parse(
             text,

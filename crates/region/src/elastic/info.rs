@@ -82,12 +82,12 @@ pub struct ComponentInfo {
 /// Memory on pages of one size and kind.
 ///
 /// ```
-/// use hugeleaf::{Bytes, Elastic, ElasticOptions, Share};
+/// use hugeleaf::{Bytes, Elastic, ElasticOptions, PageSizeTotal};
 ///
 /// let memory = Elastic::new(&ElasticOptions::new(Bytes::from_mib(8), "2M".parse()?))?;
 /// let sort = memory.component("sort area", true)?;
 /// memory.take(sort)?;
-/// let shares: Vec<Share> = memory.info()?.components[0].by_page.clone();
+/// let shares: Vec<PageSizeTotal> = memory.info()?.components[0].by_page.clone();
 /// for share in &shares {
 ///     println!("{} on {} {} pages", share.bytes, share.page, share.kind);
 /// }

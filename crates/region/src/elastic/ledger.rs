@@ -294,7 +294,7 @@ impl Ledger {
     /// Takes the lock, from a dead holder as well.
     ///
     /// # Errors
-    /// [`ElasticError::Stuck`] if a live process holds it for more than 20 s.
+    /// [`ElasticError::LockTimeout`] if a live process holds it for more than 20 s.
     #[expect(
         clippy::disallowed_methods,
         reason = "between two tries, within the deadline"

@@ -191,7 +191,7 @@ impl CheckRow {
         if is_wrong { better(self) } else { self }
     }
 
-    /// Adds a command that does not change a host setting; those come from `settle`.
+    /// Adds a command that does not change a host setting; those come from `judge_setting`.
     pub(super) fn with_command(
         mut self,
         command: impl Into<String>,
