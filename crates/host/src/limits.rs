@@ -11,6 +11,7 @@ mod memory;
 #[cfg(feature = "full")]
 pub mod shared_limit;
 
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -67,7 +68,7 @@ pub fn all_hugetlb(root: &Root) -> Fact<Vec<HugetlbCgroup>> {
         }
         let (sizes, mut found) = (sizes(root), Vec::new());
         for mount in &mounts {
-            each_below(root, mount, "hugetlb", |path| {
+            each_below(root, mount, "hugetlb", MOST_CGROUPS, |path| {
                 found.extend(hugetlb::of_cgroup(root, mount, path, &sizes));
             });
         }
@@ -80,7 +81,7 @@ pub fn all_hugetlb(root: &Root) -> Fact<Vec<HugetlbCgroup>> {
 pub fn all_memory(root: &Root) -> Vec<MemoryLimit> {
     let mut found = Vec::new();
     for mount in mounts(root, "memory") {
-        each_below(root, &mount, "memory", |path| {
+        each_below(root, &mount, "memory", MOST_CGROUPS, |path| {
             found.extend(memory::of_cgroup(root, &mount, path));
         });
     }
@@ -125,10 +126,17 @@ fn lists(root: &Root, mount: &CgroupMount, path: &str, file: &str, controller: &
         .any(|name| name == controller)
 }
 
-/// Calls `each` with the path of every cgroup of a hierarchy that has a controller's files.
-fn each_below(root: &Root, mount: &CgroupMount, controller: &str, mut each: impl FnMut(&str)) {
-    let (mut left, mut open) = (MOST_CGROUPS, vec![(String::new(), 0)]);
-    while let Some((path, depth)) = open.pop() {
+/// Calls `each` with the path of every cgroup of a hierarchy that has a controller's files, at most `most` of them. Those near
+/// the top come first: the owner of a subtree below cannot hide the host's services behind many cgroups.
+fn each_below(
+    root: &Root,
+    mount: &CgroupMount,
+    controller: &str,
+    most: usize,
+    mut each: impl FnMut(&str),
+) {
+    let (mut left, mut open) = (most, VecDeque::from([(String::new(), 0)]));
+    while let Some((path, depth)) = open.pop_front() {
         each(&path);
         // In version 2, the children of a cgroup have these files only if it delegates the controller.
         let hands_down =

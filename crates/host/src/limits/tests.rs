@@ -140,6 +140,33 @@ fn inside_a_container_the_limits_are_at_the_mount() {
 
 /// Without a cgroup namespace the path is that of the host, and only the container's own cgroup is mounted.
 #[test]
+fn who_owns_a_subtree_cannot_hide_services_behind_it() {
+    let below = ["cg/a/user/1", "cg/a/user/2", "cg/a/user/3", "cg/a/user/4"];
+    let hands_down = ["cg", "cg/a", "cg/a/user", "cg/z"];
+    let (dir, root) = host(&[("proc/self/mounts", "cgroup2 /cg cgroup2 rw 0 0\n")]);
+    for folder in below.iter().chain(&["cg/z/service"]) {
+        std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+    }
+    for folder in hands_down {
+        std::fs::write(
+            dir.path().join(folder).join("cgroup.subtree_control"),
+            "memory\n",
+        )
+        .unwrap();
+    }
+    for mount in mounts(&root, "memory") {
+        let mut found = Vec::new();
+        each_below(&root, &mount, "memory", 5, |path| {
+            found.push(path.to_owned())
+        });
+        assert_eq!(
+            found,
+            ["", "/a", "/z", "/a/user", "/z/service", "/a/user/1"]
+        );
+    }
+}
+
+#[test]
 fn a_container_that_has_its_own_cgroup_mounted() {
     for (mounts, lines) in [
         (
