@@ -79,7 +79,7 @@ fn program() -> Result<PathBuf, Failed> {
     match program.exists() {
         true => Ok(program),
         false => Err(format!(
-            "{} does not exist: scripts/lab.sh build --example sqlite",
+            "{} does not exist: scripts/bench.sh sqlite builds and runs it",
             program.display()
         )
         .into()),

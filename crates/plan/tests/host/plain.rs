@@ -365,6 +365,25 @@ fn a_mount_of_somebody_else_is_not_mounted_over() {
 }
 
 #[test]
+fn a_mount_has_its_own_options_and_those_of_its_file_system() {
+    let tree = Tree::new();
+    let at = tree.path().join("mnt");
+    let line = format!(
+        "9 1 0:1 / {} rw,relatime - hugetlbfs none rw,pagesize=2M\n",
+        at.display()
+    );
+    tree.write("proc/self/mountinfo", &line);
+    tree.write("mnt/x", "");
+    let mount = hugeleaf_plan::StepAction::Mount {
+        options: "pagesize=2M".to_owned(),
+    };
+    let step = super::tree::step("mount", "/mnt", mount);
+    let (steps, obstacles) = inspect(&Root::at(tree.path()), &[step]);
+    assert!(obstacles.is_empty(), "{obstacles:?}");
+    assert_eq!(steps[0].state, StepState::Already);
+}
+
+#[test]
 fn without_systemd_its_units_are_left_out_and_said() {
     let tree = Tree::new();
     std::fs::remove_dir_all(tree.path().join("run")).unwrap();

@@ -58,7 +58,7 @@ fn rank(kind: &str) -> usize {
 }
 
 /// Returns memory by page size at one time; `None` if unknown. A shared page counts once for the host, but once per
-/// process for the target.
+/// process for the target. Without a target there is no memory of [`Scope::Target`]: see [`super::memory_scope`].
 pub fn held(state: &MemoryState, whose: Scope) -> Option<Vec<PageSizeUsage>> {
     if whose == Scope::Host {
         return (!state.by_page_size.is_empty()).then(|| state.by_page_size.clone());
