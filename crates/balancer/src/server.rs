@@ -26,7 +26,7 @@ pub trait ResizableServer: Send {
         self.observer().observe()
     }
 
-    /// Sets its size. The change may still be in progress afterwards: [`ServerState::busy`].
+    /// Sets its size. The change may still be in progress afterwards: the observed state says `busy`.
     ///
     /// # Errors
     /// The server refuses. Without an answer in time ([`QueryError::timed_out`]) it may still make the change.

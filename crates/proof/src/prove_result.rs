@@ -44,7 +44,7 @@ impl ExperimentEnd {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProveResult {
-    /// [`result_format::SCHEMA`](crate::result_format::SCHEMA).
+    /// [`crate::result_format::SCHEMA`].
     pub schema: u64,
     pub experiment: ProveExperimentInfo,
     /// `base` and `large`, in this order.

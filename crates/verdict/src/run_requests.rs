@@ -2,7 +2,7 @@
 //!
 //! [`RunFlags`] holds the flags, [`ldr_cntrl`] translates AIX variables. [`resolve`] resolves a policy on
 //! a host. It returns the settings of the library that is loaded into the program, and the unavailable
-//! parts. [`preload_obstacle`] says why the library cannot be loaded into a program file.
+//! parts. [`obstacle`] says why the library cannot be loaded into a program file.
 //!
 //! This module starts nothing and does not read the host: facts come in as values.
 

@@ -7,7 +7,7 @@ use crate::root::Root;
 use crate::system::pam_limits::{self, MemlockLine};
 use crate::system::unit_files::{self, UnitFile};
 
-/// Huge-page settings in files other than those of sysctl.d ([`crate::KernelLimits::sysctl_files`]).
+/// Huge-page settings in files other than those of sysctl.d ([`crate::KernelLimits::sysctl`]).
 #[derive(Debug, Clone, Default)]
 pub struct SettingsFiles {
     /// Lines of tmpfiles.d that write a kernel setting, in the order in which they are applied.
