@@ -2,8 +2,9 @@
 //!
 //! A move takes memory before it gives it. [`decide`] orders one component to shrink, and [`crate::learn`] receives the freed
 //! amount. The next [`decide`] gives that amount and no more. Then the move is judged by its gain, measured on both sides at
-//! the same time, so that a change of load does not distort the judgement. A move that missed its expected gain is reverted
-//! once, and its pair waits for a time that doubles. So a load that changes against the policy brings moves to a stop.
+//! the same time, so that a change of load does not distort the judgement. A move that missed its expected gain, and may save
+//! less than it costs, is reverted once, and its pair waits for a time that doubles. So a load that changes against the policy
+//! brings moves to a stop.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use hugeleaf_units::Bytes;
 
 use crate::apply_scan::sample;
-use crate::component::{Component, Estimate};
+use crate::component::Component;
 use crate::component_state::{ComponentState, OrderFailure, TargetProblem, seconds_until};
 use crate::history::{OperationKind, ResizeMode, ResizeOperation, ResizeStatus};
 use crate::propose_moves::{ProposedMove, bids, loss_of};
@@ -644,8 +645,8 @@ fn operation(id: u64, order: &Order, plan: &PlannedMove, now: Duration) -> Resiz
     }
 }
 
-/// Returns why a move was wrong. The receiver's last granules miss the expected gain, or the giver loses far more by them.
-/// After a try the receiver gains no more than the giver loses.
+/// Returns why a move was wrong. The receiver's last granules may save less than the giver could save by them, and they miss
+/// the expected gain or the giver loses far more. After a try the receiver gains no more than the giver loses.
 fn failed(
     settings: &Settings,
     check: &PendingCheck,
@@ -655,10 +656,9 @@ fn failed(
     let PendingCheck { plan, given, .. } = check;
     let granules = to.granule.count(*given);
     let less = to.benefit.less.filter(|less| less.high().is_finite());
-    let missed = from.map_or(0.0, |from| {
-        let more = from.benefit.more.as_ref();
-        more.map_or(0.0, Estimate::low) * from.granule.count(plan.taken)
-    });
+    let could_save =
+        from.and_then(|from| Some((from.benefit.more?, from.granule.count(plan.taken))));
+    let missed = could_save.map_or(0.0, |(more, granules)| more.low() * granules);
     let name = &to.name;
     if plan.cause == MoveCause::Try {
         let least = less.unwrap_or_default().low() * granules;
@@ -667,11 +667,12 @@ fn failed(
         });
     }
     // Free memory has no giver that loses, and an unknown gain gives no verdict.
-    let (from, less) = (from?, less?);
+    from?;
+    let less = less?;
     // Too high an expectation makes no good move wrong: after a change of load it stems from the load before.
+    let margin = 1.0 + settings.margin.max(0.0);
     let saves = less.low() * granules;
-    let could_save = (from.benefit.more).map(|more| more.high() * from.granule.count(plan.taken));
-    if could_save.is_some_and(|most| saves > most * (1.0 + settings.margin.max(0.0))) {
+    if could_save.is_some_and(|(more, taken)| saves > more.high() * taken * margin) {
         return None;
     }
     let most = less.high() * granules;
@@ -685,7 +686,7 @@ fn failed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::component::{Benefit, Granule};
+    use crate::component::{Benefit, Estimate, Granule};
 
     /// Seen with two MariaDBs whose load swapped: misses of the load before gave an expectation ten times too high. The move
     /// was reverted, and its pair waited for half a minute.

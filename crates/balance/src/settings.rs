@@ -13,7 +13,7 @@ pub struct Settings {
     pub check_after: Duration,
     /// Minimum relative excess of the gain over the loss.
     pub margin: f64,
-    /// Minimum part of the expected gain; a move with less is reverted.
+    /// Minimum part of the expected gain; a move with less is reverted, unless it certainly saves more than it costs.
     pub min_gain_ratio: f64,
     /// Minimum net gain of a move, in seconds per second.
     pub least_worth: f64,

@@ -86,9 +86,9 @@ impl Sim {
 
     /// Returns its reported use.
     fn used(&self) -> Bytes {
-        match self.manner {
-            Manner::Paged | Manner::Emptied => self.size.min(self.data + mib(KEPT)),
-            _ => self.held.min(self.size),
+        match self.is_paged() {
+            true => self.size.min(self.data + mib(KEPT)),
+            false => self.held.min(self.size),
         }
     }
 
