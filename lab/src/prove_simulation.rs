@@ -294,7 +294,7 @@ impl<'a> SimulatedServer<'a> {
         }
     }
 
-    /// HoldResult both arms as the engine does; `None` if the experiment has no hold.
+    /// Holds both arms as the engine does; `None` if the experiment has no hold.
     fn hold(
         &mut self,
         pairs: &LogRatioInterval,

@@ -1,7 +1,7 @@
 //! Judges a program by all tests of its life. Pure; the lab simulates decades with it.
 //!
 //! A weekly test with an error rate of 1 in 40 probably errs within a year. So all tests of a program share one error
-//! budget, `BUDGET`, for as long as its name is remembered. TestProgress number k may err with `BUDGET / (k (k + 1))`. These
+//! budget, `BUDGET`, for as long as its name is remembered. Test number k may err with `BUDGET / (k (k + 1))`. These
 //! shares sum up to the budget for any number of tests. This is alpha spending (Lan and DeMets 1983) with the union
 //! bound for its boundary (Darling and Robbins 1967). It needs no model of the dependence between evaluations. So each
 //! evaluation is the signed-rank interval of `prove` at its share.

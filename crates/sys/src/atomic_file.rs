@@ -264,6 +264,7 @@ pub fn write_whole(path: &Path, content: &[u8], existing: OnExisting) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_testkit::NOBODY;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     fn mode(path: &Path) -> u32 {
@@ -371,9 +372,6 @@ mod tests {
             Some(Errno::LOOP)
         );
     }
-
-    /// The user nobody, who owns no files.
-    use hugeleaf_testkit::NOBODY;
 
     #[test]
     fn what_another_user_has_placed_is_not_written_through() {

@@ -163,6 +163,7 @@ pub fn mark(path: &Path) -> Result<SharedFlock, SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_testkit::NOBODY;
 
     #[test]
     fn one_holder_at_a_time() {
@@ -201,7 +202,6 @@ mod tests {
 
     #[test]
     fn what_another_user_put_in_the_place_of_a_lock_is_none() {
-        use hugeleaf_testkit::NOBODY;
         if effective_uid() != 0 {
             println!("not run: what_another_user_put_in_the_place_of_a_lock_is_none: needs root");
             return;

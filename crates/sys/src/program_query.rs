@@ -132,6 +132,7 @@ fn run(command: &mut Command, at_most: Duration) -> Result<ProgramOutput, String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_testkit::NOBODY;
 
     fn words(text: &str) -> Vec<String> {
         text.split(' ').map(str::to_owned).collect()
@@ -157,7 +158,6 @@ mod tests {
 
     #[test]
     fn somebody_else_gets_no_terminal_and_no_rights_and_is_asked_once() {
-        use hugeleaf_testkit::NOBODY;
         if effective_uid() != 0 {
             println!("not run: somebody_else_gets_no_terminal_and_no_rights: needs root");
             return;

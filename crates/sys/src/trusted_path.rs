@@ -321,6 +321,7 @@ pub(crate) const fn name_of(kind: FileType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_testkit::NOBODY;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn allow(path: &Path, mode: u32) {
@@ -373,7 +374,6 @@ mod tests {
 
     #[test]
     fn files_and_folders_of_another_user_are_not_believed() {
-        use hugeleaf_testkit::NOBODY;
         if effective_uid() != 0 {
             println!("not run: files_and_folders_of_another_user_are_not_believed: needs root");
             return;

@@ -377,9 +377,9 @@ pub fn is_safe_from_others(path: &Path, uid: u32) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_testkit::{NOBODY, RepeatingThread};
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-    use hugeleaf_testkit::{NOBODY, RepeatingThread};
     const SOME: Bytes = Bytes(1 << 20);
 
     fn inside(folder: &Path) -> [ConfinedFolder; 2] {

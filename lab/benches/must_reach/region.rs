@@ -212,7 +212,7 @@ fn map_populate(length: Bytes) -> Result<f64, Failed> {
     Ok(took)
 }
 
-/// MemorySyscalls by the system calls alone.
+/// Memory by the system calls alone.
 struct Bare {
     space: ReservedAddresses,
     file: Option<MemoryFile>,

@@ -225,7 +225,7 @@ fn who_is_about_to_ask_is_closed_last() {
         assert!(!serving.connections[0].drains);
     }
     assert_eq!(serving.connections.len(), CONNECTIONS);
-    // Where nobody has an answer, the oldest goes.
+    // If no connection has its answer, the oldest is closed.
     serving.connections = (0..CONNECTIONS).map(|_| connection(false)).collect();
     serving.connections[0].request = b"GET /".to_vec();
     serving.make_room();

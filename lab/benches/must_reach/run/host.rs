@@ -61,7 +61,7 @@ impl Host {
         RestoreSetting::free_pages(self.pool, bytes)
     }
 
-    /// Touches `bytes` of memory and frees it. MemorySyscalls that was returned to the hypervisor is
+    /// Touches `bytes` of memory and frees it. Memory that was returned to the hypervisor is
     /// expensive at its first reuse. The sample then gets memory that was just freed.
     pub fn warm(&self, bytes: Bytes) -> Result<(), Failed> {
         let memory = MemorySyscalls::new();

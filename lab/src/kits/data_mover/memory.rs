@@ -95,7 +95,7 @@ fn large(host: &Host) -> PageSize {
     host.pmd_page.get().unwrap_or(host.base_page)
 }
 
-/// MemorySyscalls for I/O; freed when dropped.
+/// Memory for I/O; freed when dropped.
 #[derive(Debug)]
 pub struct IoMemory {
     memory: OwnMemory,

@@ -1,4 +1,4 @@
-//! MemorySyscalls that only this process uses, as one slice of bytes.
+//! Memory that only this process uses, as one slice of bytes.
 #![allow(unsafe_code)]
 //! # Safety
 //! An [`OwnMemory`] owns its addresses from its creation to its drop. All of them are mapped,
@@ -11,7 +11,7 @@ use hugeleaf_sys::{
 };
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-/// MemorySyscalls of this process alone, populated; freed when dropped.
+/// Memory of this process alone, populated; freed when dropped.
 #[derive(Debug)]
 pub struct OwnMemory {
     space: ReservedAddresses,
