@@ -6,6 +6,8 @@
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,6 +65,8 @@ pub struct Bar {
     bar: ProgressBar,
     is_drawn: bool,
     ticker: Option<Ticker>,
+    /// Milliseconds from the start to the last change of the position.
+    moved_after: Arc<AtomicU64>,
 }
 
 impl Bar {
@@ -79,6 +83,7 @@ impl Bar {
             bar.set_style(style);
         }
         let shared = bar.clone();
+        let moved_after = Arc::new(AtomicU64::new(0));
         let ticker = match is_drawn {
             true if is_at_once => None,
             true => Ticker::start(PATIENCE, REDRAW, move || {
@@ -89,9 +94,11 @@ impl Bar {
             }),
             false => {
                 let period = period();
+                let moved_after = Arc::clone(&moved_after);
                 Ticker::start(period, period, move || {
                     if has_room() {
-                        print_stderr(&line(layout, &shared));
+                        let moved_after = Duration::from_millis(moved_after.load(Relaxed));
+                        print_stderr(&line(layout, &shared, moved_after));
                     }
                 })
             }
@@ -100,6 +107,7 @@ impl Bar {
             bar,
             is_drawn,
             ticker,
+            moved_after,
         }
     }
 
@@ -129,8 +137,12 @@ impl Bar {
 
     /// Sets the position, at most the length.
     pub fn set_position(&self, position: u64) {
-        let length = self.bar.length().unwrap_or(position);
-        self.bar.set_position(position.min(length));
+        let position = position.min(self.bar.length().unwrap_or(position));
+        if position != self.bar.position() {
+            let elapsed = u64::try_from(self.bar.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.moved_after.store(elapsed, Relaxed);
+        }
+        self.bar.set_position(position);
     }
 
     /// Prints a line above the bar; without a bar it prints nothing.
@@ -205,16 +217,26 @@ fn period() -> Duration {
     named.unwrap_or(PERIOD)
 }
 
-fn line(layout: BarLayout, bar: &ProgressBar) -> String {
+fn line(layout: BarLayout, bar: &ProgressBar, moved_after: Duration) -> String {
+    let (done, of) = (bar.position(), bar.length().unwrap_or(0));
     let state = BarState {
         layout,
         prefix: bar.prefix(),
         message: bar.message(),
-        done: bar.position(),
-        of: bar.length().unwrap_or(0),
-        estimate: bar.eta().as_secs(),
+        done,
+        of,
+        estimate: estimate(done, of, moved_after, bar.elapsed()),
     };
     format!("hugeleaf: {}", state.in_words())
+}
+
+/// Estimates the seconds left from the mean rate up to the last change of the position, because the steps of an experiment take minutes
+/// each. Returns 0 if unknown.
+fn estimate(done: u64, of: u64, moved_after: Duration, elapsed: Duration) -> u64 {
+    let remaining = u128::from(of.saturating_sub(done));
+    let left_then = moved_after.as_millis() * remaining / u128::from(done.max(1));
+    let left = (moved_after.as_millis() + left_then).saturating_sub(elapsed.as_millis());
+    (left / 1000).try_into().unwrap_or(u64::MAX)
 }
 
 /// Values of a bar as a line of text shows them.
@@ -290,6 +312,16 @@ mod tests {
             let style = ProgressStyle::with_template(layout.template());
             assert!(style.is_ok(), "{layout:?}");
         }
+    }
+
+    #[test]
+    fn the_time_left_falls_between_two_steps() {
+        let s = Duration::from_secs;
+        assert_eq!(estimate(1, 10, s(160), s(160)), 1440);
+        assert_eq!(estimate(1, 10, s(160), s(300)), 1300);
+        assert_eq!(estimate(9, 10, s(90), s(120)), 0, "later than estimated");
+        assert_eq!(estimate(0, 10, s(0), s(120)), 0);
+        assert_eq!(estimate(10, 10, s(90), s(90)), 0);
     }
 
     #[test]
