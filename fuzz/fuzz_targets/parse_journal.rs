@@ -2,7 +2,7 @@
 //! read unchanged, whatever surrounds it.
 #![no_main]
 
-use hugeleaf_plan::host_changes::{Record, parse_records, record_line};
+use hugeleaf_plan::host_changes::{JournalRecord, parse_records, record_line};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(records.len(), lines.count());
     }
     // Hardly any input has a checksum that fits: these are given one.
-    let records: Vec<Record> = bytes
+    let records: Vec<JournalRecord> = bytes
         .split(|b| *b == b'\n')
         .filter_map(|line| serde_json::from_slice(line).ok())
         .collect();

@@ -27,7 +27,9 @@ fn run() -> Result<(), String> {
     };
     let minutes = number(minutes)?;
     let seconds = args.get(2).map_or(Ok(2.0), |t| number(t))?;
-    let spec: MetricSpec = text.parse().map_err(|e: metric::SpecError| e.to_string())?;
+    let spec: MetricSpec = text
+        .parse()
+        .map_err(|e: metric::MetricSpecError| e.to_string())?;
     let explain = |e: metric::MetricError| format!("{e}\n  next: {}", e.next());
     let goes_on = AtomicBool::new(false);
     let mut metric = spec.open(&[], &goes_on).map_err(explain)?;

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use hugeleaf_lab::prove_simulation::{
-    NoiseRecording, Scenario, SimulationSettings, SimulationSummary, pairs_needed, play_many,
+    LoadDisturbance, NoiseRecording, SimulationSettings, SimulationSummary, pairs_needed, play_many,
 };
 
 const EFFECTS: [f64; 7] = [1.0, 1.01, 1.02, 1.03, 1.05, 1.10, 1.20];
@@ -63,15 +63,15 @@ fn scenarios(
     noises: &[NoiseRecording],
     options: &Options,
     rng: &mut fastrand::Rng,
-) -> Vec<(Scenario, Vec<SimulationSummary>)> {
-    let mut played = |scenario: Scenario| {
+) -> Vec<(LoadDisturbance, Vec<SimulationSummary>)> {
+    let mut played = |scenario: LoadDisturbance| {
         let play = SimulationSettings {
             scenario,
             ..options.play
         };
         IN_SCENARIOS.map(|effect| play_many(noises, effect, &play, options.experiments, rng))
     };
-    let all = Scenario::ALL.into_iter();
+    let all = LoadDisturbance::ALL.into_iter();
     all.map(|scenario| (scenario, played(scenario).to_vec()))
         .collect()
 }
@@ -138,7 +138,7 @@ fn print(
     options: &Options,
     recordings: usize,
     rows: Vec<(SimulationSummary, Option<usize>)>,
-    scenarios: &[(Scenario, Vec<SimulationSummary>)],
+    scenarios: &[(LoadDisturbance, Vec<SimulationSummary>)],
 ) {
     println!(
         "{} experiments an effect, on {} recording(s), intervals of {} s, at most {} s\n",

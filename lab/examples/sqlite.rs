@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use hugeleaf::balance::ResizeOperation;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    DatasetSpec, DriverSettings, Durability, Pace, Scale, SqliteSettings, SqliteStore, drive,
-    install_cache, load,
+    DatasetSpec, DriverSettings, Durability, SqliteSettings, SqliteStore, TableCardinality,
+    TransactionPace, drive, install_cache, load,
 };
 use hugeleaf_sqlite::{Api, Installed, Options, install};
 use hugeleaf_sys::Kernel;
@@ -304,7 +304,7 @@ fn tpcc(asked: &Asked) -> Result<f64, Failed> {
     let origin = DatasetSpec {
         warehouses,
         shards: 1,
-        scale: Scale::shrunk(1),
+        scale: TableCardinality::shrunk(1),
         seed: 1,
         filled_at: 1,
     };
@@ -315,7 +315,7 @@ fn tpcc(asked: &Asked) -> Result<f64, Failed> {
         connections: 1,
         ramp_up: Duration::from_secs(2),
         time: asked.time,
-        pace: Pace::Full,
+        pace: TransactionPace::Full,
         touched: None,
         seed: 1,
     };

@@ -1,10 +1,10 @@
 //! Experiments: they measure kits on pages of each size and return rows of a result.
 
 pub mod amm;
-pub mod data_mover;
+pub mod backup_io;
 mod host_cpu_time;
 mod io_arms;
-mod layout;
+pub mod memory_pinning;
 pub mod oltp;
+mod page_layout;
 pub mod pagetables;
-pub mod pin;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use hugeleaf_guard::evidence::{CompletedTest, Evidence};
 use hugeleaf_guard::{KeepCondition, TestVerdict};
 use hugeleaf_proof::effective_sample::{self, PairLogRatios};
-use hugeleaf_proof::stats::{self, Better, Verdict};
+use hugeleaf_proof::stats::{self, BetterDirection, Verdict};
 use hugeleaf_proof::stopping_rule::StoppingRule;
 
 use crate::prove_simulation::{NoiseRecording, SimulationSettings, normal, pairs};
@@ -95,7 +95,7 @@ fn alone(logs: &[f64], keep: KeepCondition) -> bool {
         .map(|log| PairLogRatios::from_whole(*log))
         .collect();
     let verdict = effective_sample::analyse(&rule, &pairs).map_or(Verdict::Unclear, |w| {
-        stats::judge(&w.interval, 1.02f64.ln(), Better::Higher)
+        stats::judge(&w.interval, 1.02f64.ln(), BetterDirection::Higher)
     });
     match keep {
         KeepCondition::IfFaster => verdict != Verdict::Faster,
@@ -120,7 +120,7 @@ pub fn reverted(
         }
         let tested = CompletedTest {
             logs: &logs,
-            better: Better::Higher,
+            better: BetterDirection::Higher,
             metric: "simulated",
             at: 0,
         };

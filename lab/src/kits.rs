@@ -1,13 +1,13 @@
 //! Workloads to measure, without arms, results or judgement.
 //!
-//! [`tpcc`] is an order-entry load on SQLite, PostgreSQL and MariaDB. [`keyed`] reads by key on a MariaDB server.
-//! [`data_mover`] is the data path of a backup server. [`pin`] pins a buffer. In [`pagetables`], processes attach one
+//! [`tpcc`] is an order-entry load on SQLite, PostgreSQL and MariaDB. [`keyed_reads`] reads by key on a MariaDB server.
+//! [`backup_io`] is the data path of a backup server. [`memory_pinning`] pins a buffer. In [`pagetables`], processes attach one
 //! region.
 
-pub mod data_mover;
-pub mod keyed;
+pub mod backup_io;
+pub mod keyed_reads;
+pub mod memory_pinning;
 pub mod pagetables;
-pub mod pin;
 pub mod tpcc;
 
 use std::thread::ScopedJoinHandle;

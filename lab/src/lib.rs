@@ -4,10 +4,10 @@
 //! ([`run`]) prints, draws and stores results as `hugeleaf bench` does. [`prove_simulation`] plays `hugeleaf prove` on recorded
 //! noise; [`guard_simulation`] plays the guard's tests.
 
-mod cmd;
+mod cli;
 pub mod experiments;
 pub mod guard_simulation;
 pub mod kits;
 pub mod prove_simulation;
 
-pub use cmd::run;
+pub use cli::run;

@@ -7,7 +7,7 @@
 //! pages are multiplied by the injected effect. The true effect is therefore known, and the
 //! experiment's verdicts are counted against it.
 //!
-//! A [`Scenario`] degrades the recorded noise in one way that servers are known for.
+//! A [`LoadDisturbance`] degrades the recorded noise in one way that servers are known for.
 
 use std::convert::Infallible;
 
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use hugeleaf_proof::arm_order::PermutedBlocks;
 use hugeleaf_proof::effective_sample::{self, ArmMeasurement, PairLogRatios};
 use hugeleaf_proof::long_holds::{self, HoldResult};
-use hugeleaf_proof::stats::{self, Better, LogRatioInterval, Verdict};
+use hugeleaf_proof::stats::{self, BetterDirection, LogRatioInterval, Verdict};
 use hugeleaf_proof::stopping_rule::{MIN_PAIRS, StoppingRule};
 use hugeleaf_proof::subject::Arm;
 
@@ -69,12 +69,12 @@ pub struct SimulationSettings {
     pub rule: StoppingRule,
     pub equal: f64,
     /// The disturbance of the load.
-    pub scenario: Scenario,
+    pub scenario: LoadDisturbance,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scenario {
+pub enum LoadDisturbance {
     /// No disturbance: the rates as recorded.
     Recorded,
     /// Noise with a correlation of 0.5 from one interval to the next. Its log has a standard
@@ -86,7 +86,7 @@ pub enum Scenario {
     Bursts,
     /// After a change of pages and its settling time, the rate stays as before for half an interval.
     CarryOver,
-    /// As [`Scenario::CarryOver`], for a whole interval, which is longer than the discarded time.
+    /// As [`LoadDisturbance::CarryOver`], for a whole interval, which is longer than the discarded time.
     LongCarryOver,
     /// Noise whose log is 0.05 times Student's t with 2 degrees of freedom, which has infinite
     /// variance.
@@ -97,24 +97,24 @@ pub enum Scenario {
     SlowStart,
 }
 
-impl Scenario {
-    pub const ALL: [Scenario; 9] = [
-        Scenario::Recorded,
-        Scenario::Ar1,
-        Scenario::Drift,
-        Scenario::Bursts,
-        Scenario::CarryOver,
-        Scenario::LongCarryOver,
-        Scenario::HeavyTails,
-        Scenario::WarmUp,
-        Scenario::SlowStart,
+impl LoadDisturbance {
+    pub const ALL: [LoadDisturbance; 9] = [
+        LoadDisturbance::Recorded,
+        LoadDisturbance::Ar1,
+        LoadDisturbance::Drift,
+        LoadDisturbance::Bursts,
+        LoadDisturbance::CarryOver,
+        LoadDisturbance::LongCarryOver,
+        LoadDisturbance::HeavyTails,
+        LoadDisturbance::WarmUp,
+        LoadDisturbance::SlowStart,
     ];
 
     /// Returns how long the rate stays as before after memory has settled, in intervals.
     const fn carried_intervals(self) -> f64 {
         match self {
-            Scenario::CarryOver => 0.5,
-            Scenario::LongCarryOver => 1.0,
+            LoadDisturbance::CarryOver => 0.5,
+            LoadDisturbance::LongCarryOver => 1.0,
             _ => 0.0,
         }
     }
@@ -129,7 +129,7 @@ impl Default for SimulationSettings {
             hold_seconds: 40.0,
             rule: StoppingRule::default(),
             equal: 1.02f64.ln(),
-            scenario: Scenario::Recorded,
+            scenario: LoadDisturbance::Recorded,
         }
     }
 }
@@ -168,7 +168,7 @@ impl RecordingCursor<'_> {
 /// A server during an experiment: the samples of the recording in turn, disturbed by the scenario.
 struct SimulatedServer<'a> {
     tape: RecordingCursor<'a>,
-    scenario: Scenario,
+    scenario: LoadDisturbance,
     effect: f64,
     /// Number of samples used, and number of samples of the experiment.
     samples_used: usize,
@@ -231,29 +231,29 @@ impl<'a> SimulatedServer<'a> {
     fn arrived(&self) -> f64 {
         let seconds = self.samples_since_settled as f64 * self.tape.noise.interval_seconds;
         match self.scenario {
-            Scenario::WarmUp => 1.0 + (self.effect - 1.0) * (seconds / 30.0).min(1.0),
-            Scenario::SlowStart if seconds < 5.0 => 2.0 - self.effect,
+            LoadDisturbance::WarmUp => 1.0 + (self.effect - 1.0) * (seconds / 30.0).min(1.0),
+            LoadDisturbance::SlowStart if seconds < 5.0 => 2.0 - self.effect,
             _ => self.effect,
         }
     }
 
     fn disturbance(&mut self, rng: &mut Rng) -> f64 {
         match self.scenario {
-            Scenario::Recorded
-            | Scenario::CarryOver
-            | Scenario::LongCarryOver
-            | Scenario::WarmUp
-            | Scenario::SlowStart => 1.0,
-            Scenario::Ar1 => {
+            LoadDisturbance::Recorded
+            | LoadDisturbance::CarryOver
+            | LoadDisturbance::LongCarryOver
+            | LoadDisturbance::WarmUp
+            | LoadDisturbance::SlowStart => 1.0,
+            LoadDisturbance::Ar1 => {
                 let r = self.next_like_last;
                 self.ar1_state = r * self.ar1_state + (1.0 - r * r).sqrt() * normal(rng);
                 (0.1 * self.ar1_state).exp()
             }
-            Scenario::Drift => {
+            LoadDisturbance::Drift => {
                 let part = (self.samples_used as f64 / self.samples_total.max(1) as f64).min(1.0);
                 1.0 + 0.3 * if self.rises { part } else { 1.0 - part }
             }
-            Scenario::Bursts => {
+            LoadDisturbance::Bursts => {
                 if self.burst == 0 && rng.f64() < 0.05 {
                     self.burst = rng.usize(1..=5);
                 }
@@ -261,7 +261,7 @@ impl<'a> SimulatedServer<'a> {
                 self.burst = self.burst.saturating_sub(1);
                 if slow { 0.3 } else { 1.0 }
             }
-            Scenario::HeavyTails => {
+            LoadDisturbance::HeavyTails => {
                 // A normal number divided by the root of an exponential one of mean 1.
                 let spread = (-(1.0 - rng.f64()).ln()).sqrt();
                 (0.05 * normal(rng) / spread.max(1e-3)).exp()
@@ -360,7 +360,7 @@ pub fn play(
     let held = interval.and_then(|i| server.hold(&i, play, rng));
     SimulationResult {
         verdict: interval.map_or(Verdict::Unclear, |i| {
-            let verdict = stats::judge(&i, play.equal, Better::Higher);
+            let verdict = stats::judge(&i, play.equal, BetterDirection::Higher);
             long_holds::verdict(verdict, &i, held.as_ref())
         }),
         interval,
@@ -545,7 +545,7 @@ mod tests {
     #[test]
     fn keeps_its_promises_whatever_happens_to_the_load() {
         let noises = [synthetic(0.05, 0.01, 1), synthetic(0.05, 0.01, 2)];
-        for scenario in Scenario::ALL {
+        for scenario in LoadDisturbance::ALL {
             let settings = SimulationSettings {
                 scenario,
                 ..SimulationSettings::default()
@@ -557,7 +557,9 @@ mod tests {
             // A carry-over longer than the discarded time is published, not promised; one that needs time
             // is held (see `slow_effects_are_not_called_settled`).
             let promised = match scenario {
-                Scenario::LongCarryOver | Scenario::WarmUp | Scenario::SlowStart => 0.0,
+                LoadDisturbance::LongCarryOver
+                | LoadDisturbance::WarmUp
+                | LoadDisturbance::SlowStart => 0.0,
                 _ => 0.94,
             };
             assert!(five.covered >= promised, "{scenario:?}: {five:?}");
@@ -567,7 +569,7 @@ mod tests {
     #[test]
     fn slow_effects_are_not_called_settled() {
         let noises = [synthetic(0.03, 0.01, 1), synthetic(0.03, 0.01, 2)];
-        for scenario in [Scenario::WarmUp, Scenario::SlowStart] {
+        for scenario in [LoadDisturbance::WarmUp, LoadDisturbance::SlowStart] {
             let mut rng = Rng::with_seed(13);
             let settings = SimulationSettings {
                 scenario,

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_lab::kits::tpcc::{
-    DatasetSpec, DriverSettings, Durability, Pace, Scale, SqliteSettings, SqliteStore, Store,
-    TpccError, check, drive, install_cache, load,
+    DatasetSpec, DriverSettings, Durability, SqliteSettings, SqliteStore, TableCardinality,
+    TpccError, TpccStore, TransactionPace, check, drive, install_cache, load,
 };
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
@@ -22,7 +22,7 @@ fn run(connections: usize) -> DriverSettings {
         connections,
         ramp_up: Duration::from_millis(50),
         time: Duration::from_millis(700),
-        pace: Pace::Full,
+        pace: TransactionPace::Full,
         touched: None,
         seed: 5,
     }
@@ -45,7 +45,7 @@ fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
     let origin = DatasetSpec {
         warehouses: 3,
         shards: files,
-        scale: Scale::shrunk(20),
+        scale: TableCardinality::shrunk(20),
         seed: 11,
         filled_at: 1,
     };

@@ -180,9 +180,9 @@ impl MysqlConnection {
 }
 
 /// A connection that can send `SHOW` statements only.
-pub struct ShowConnection(MysqlConnection);
+pub struct MysqlShowConnection(MysqlConnection);
 
-impl ShowConnection {
+impl MysqlShowConnection {
     /// Connects like [`MysqlConnection::open`].
     ///
     /// # Errors
@@ -190,8 +190,8 @@ impl ShowConnection {
     pub fn open(
         address: &MysqlAddress,
         question: Deadline<'_>,
-    ) -> Result<ShowConnection, QueryError> {
-        MysqlConnection::open(address, question).map(ShowConnection)
+    ) -> Result<MysqlShowConnection, QueryError> {
+        MysqlConnection::open(address, question).map(MysqlShowConnection)
     }
 
     /// Executes `SHOW` with the rest of the statement, without that word.
@@ -226,9 +226,9 @@ fn invalid_answer() -> QueryError {
 }
 
 /// A cursor that takes bytes from the front.
-struct PacketReader<'a>(&'a [u8]);
+struct PacketCursor<'a>(&'a [u8]);
 
-impl<'a> PacketReader<'a> {
+impl<'a> PacketCursor<'a> {
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], QueryError> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(invalid_answer)?;
         self.0 = rest;
@@ -273,7 +273,7 @@ impl<'a> PacketReader<'a> {
 
 /// Formats `ERROR 1045 (28000): Access denied …` from the bytes after the packet's first byte.
 fn refused(body: &[u8]) -> QueryError {
-    let mut rest = PacketReader(body);
+    let mut rest = PacketCursor(body);
     let Ok([low, high]) = rest.bytes(2) else {
         return invalid_answer();
     };
@@ -291,7 +291,7 @@ fn refused(body: &[u8]) -> QueryError {
 
 /// Returns the challenge and the authentication plugin of the server's greeting.
 fn greeting(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>), QueryError> {
-    let mut rest = PacketReader(body);
+    let mut rest = PacketCursor(body);
     match rest.byte()? {
         10 => {}
         ERROR => return Err(refused(rest.0)),
@@ -330,7 +330,7 @@ fn log_in(wire: &mut Exchange<'_>, address: &MysqlAddress) -> Result<(), QueryEr
     loop {
         let (number, body) = packet(wire)?;
         let number = number.wrapping_add(1);
-        let mut rest = PacketReader(&body);
+        let mut rest = PacketCursor(&body);
         match (rest.byte()?, rest.0) {
             (OK, _) => return Ok(()),
             (ERROR, text) => return Err(refused(text)),
@@ -395,7 +395,7 @@ fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, QueryEr
         Some((&OK, _)) => return Ok(Ok(Vec::new())),
         Some((&ERROR, text)) => return Ok(Err(refused(text))),
         // A request for a file (`LOAD DATA LOCAL`) fails here too: it is not a number.
-        _ => PacketReader(&body).number()?,
+        _ => PacketCursor(&body).number()?,
     };
     if columns > MOST_COLUMNS {
         return Err(invalid_answer());
@@ -415,7 +415,7 @@ fn rows(wire: &mut Exchange<'_>, statement: &str) -> Result<Result<Rows, QueryEr
             Some((&ERROR, text)) => return Ok(Err(refused(text))),
             _ if is_end(&body) => return Ok(Ok(rows)),
             _ => {
-                let mut rest = PacketReader(&body);
+                let mut rest = PacketCursor(&body);
                 rows.push(
                     (0..columns)
                         .map(|_| rest.counted())

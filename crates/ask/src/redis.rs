@@ -184,9 +184,9 @@ impl RedisConnection {
 }
 
 /// A connection that can send `INFO` only.
-pub struct InfoConnection(RedisConnection);
+pub struct RedisInfoConnection(RedisConnection);
 
-impl InfoConnection {
+impl RedisInfoConnection {
     /// Connects like [`RedisConnection::open`].
     ///
     /// # Errors
@@ -194,8 +194,8 @@ impl InfoConnection {
     pub fn open(
         address: &RedisAddress,
         question: Deadline<'_>,
-    ) -> Result<InfoConnection, QueryError> {
-        RedisConnection::open(address, question).map(InfoConnection)
+    ) -> Result<RedisInfoConnection, QueryError> {
+        RedisConnection::open(address, question).map(RedisInfoConnection)
     }
 
     /// Returns `INFO`, of all sections or of one.

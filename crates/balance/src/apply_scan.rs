@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::apply_order_result::{OrderResult, learn};
 use crate::component::Component;
 use crate::component_state::OrderFailure;
 use crate::history::{OperationKind, ResizeMode, ResizeOperation, ResizeStatus};
-use crate::order_result::{OrderResult, learn};
 use crate::settings::Settings;
 use crate::state::{BackOff, ManualSize, State, TrackedComponent};
 

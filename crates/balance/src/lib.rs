@@ -22,6 +22,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
+mod apply_order_result;
 mod apply_scan;
 mod component;
 mod component_state;
@@ -30,20 +31,19 @@ mod ghost_list;
 mod history;
 mod miss_rate_model;
 mod oracle_views;
-mod order_result;
 mod policy;
 mod propose_moves;
 mod settings;
 mod spill;
 mod state;
 
+pub use apply_order_result::{OrderResult, changed, learn};
 pub use component::{Benefit, Component, Estimate, Granule, NoGranule};
 pub use component_state::{ComponentState, OrderFailure, TargetProblem};
 pub use ghost_list::{CurveStep, GhostList};
 pub use history::{OperationKind, ResizeHistory, ResizeMode, ResizeOperation, ResizeStatus};
 pub use miss_rate_model::MissRateModel;
 pub use oracle_views::{DynamicComponent, OracleViews, SgaInfo, view};
-pub use order_result::{OrderResult, changed, learn};
 pub use policy::decide;
 pub use settings::Settings;
 pub use spill::{Spills, WorkAreaOperation};

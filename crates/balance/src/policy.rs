@@ -18,7 +18,7 @@ use crate::history::{OperationKind, ResizeMode, ResizeOperation, ResizeStatus};
 use crate::propose_moves::{ProposedMove, bids, loss_of};
 use crate::settings::Settings;
 use crate::state::{
-    Move, MoveCause, OpenOrder, Order, PendingCheck, PlannedMove, State, TrackedComponent,
+    Move, MoveCause, OpenOrder, Order, PendingMoveCheck, PlannedMove, State, TrackedComponent,
 };
 
 /// Divisor of a component's size for a try, which is at least a granule.
@@ -280,7 +280,7 @@ impl<'a> ScanRound<'a> {
     fn judge(&mut self) {
         let (due, later) = std::mem::take(&mut self.state.checks)
             .into_iter()
-            .partition(|check: &PendingCheck| self.is_due(check));
+            .partition(|check: &PendingMoveCheck| self.is_due(check));
         self.state.checks = later;
         for check in due {
             let Some(to) = self.component(check.plan.to.as_deref()) else {
@@ -298,7 +298,7 @@ impl<'a> ScanRound<'a> {
     }
 
     /// Returns true if a check is due. A try also waits until its gain is known.
-    fn is_due(&self, check: &PendingCheck) -> bool {
+    fn is_due(&self, check: &PendingMoveCheck) -> bool {
         let is_late = self.now >= check.due.saturating_add(self.settings.patience);
         let to = self.component(check.plan.to.as_deref());
         let is_known = to.is_none_or(|to| to.benefit.less.is_some());
@@ -306,7 +306,7 @@ impl<'a> ScanRound<'a> {
     }
 
     /// Reverts a move that missed its expected gain, and makes its pair wait.
-    fn take_back(&mut self, check: &PendingCheck, to: &Component, why: String) {
+    fn take_back(&mut self, check: &PendingMoveCheck, to: &Component, why: String) {
         let (now, plan) = (self.now, &check.plan);
         let pair = self.state.pair(plan.from.as_deref(), &to.name);
         // Successively smaller moves are one search for the size without further gain.
@@ -649,11 +649,11 @@ fn operation(id: u64, order: &Order, plan: &PlannedMove, now: Duration) -> Resiz
 /// the expected gain or the giver loses far more. After a try the receiver gains no more than the giver loses.
 fn failed(
     settings: &Settings,
-    check: &PendingCheck,
+    check: &PendingMoveCheck,
     from: Option<&Component>,
     to: &Component,
 ) -> Option<String> {
-    let PendingCheck { plan, given, .. } = check;
+    let PendingMoveCheck { plan, given, .. } = check;
     let granules = to.granule.count(*given);
     let less = to.benefit.less.filter(|less| less.high().is_finite());
     let could_save =
@@ -717,7 +717,7 @@ mod tests {
             }
         };
         let given = granule.bytes();
-        let check = PendingCheck {
+        let check = PendingMoveCheck {
             plan: PlannedMove {
                 from: Some("a".to_owned()),
                 to: Some("b".to_owned()),

@@ -132,7 +132,7 @@ pub(crate) struct ReservedGrant {
 
 /// A move to be judged.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PendingCheck {
+pub(crate) struct PendingMoveCheck {
     pub plan: PlannedMove,
     pub given: Bytes,
     pub due: Duration,
@@ -244,11 +244,11 @@ impl TrackedComponent {
     }
 }
 
-pub(crate) type PairName = (Option<String>, String);
+pub(crate) type ComponentPair = (Option<String>, String);
 
 /// History of moves from one component to another.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct PairHistory {
+pub(crate) struct MoveHistory {
     /// Time since when a move looks worthwhile.
     pub since: Option<Duration>,
     /// Wait after wrong moves.
@@ -263,9 +263,9 @@ pub(crate) struct PairHistory {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
     pub(crate) tracks: BTreeMap<String, TrackedComponent>,
-    pub(crate) pairs: BTreeMap<PairName, PairHistory>,
+    pub(crate) pairs: BTreeMap<ComponentPair, MoveHistory>,
     pub(crate) grants: Vec<ReservedGrant>,
-    pub(crate) checks: Vec<PendingCheck>,
+    pub(crate) checks: Vec<PendingMoveCheck>,
     pub(crate) target: Bytes,
     pub(crate) allowed: f64,
     pub(crate) last_look: Option<Duration>,
@@ -303,7 +303,7 @@ impl State {
         self.target - committed
     }
 
-    pub(crate) fn pair(&mut self, from: Option<&str>, to: &str) -> &mut PairHistory {
+    pub(crate) fn pair(&mut self, from: Option<&str>, to: &str) -> &mut MoveHistory {
         let name = (from.map(str::to_owned), to.to_owned());
         self.pairs.entry(name).or_default()
     }

@@ -53,7 +53,7 @@ pub(crate) struct PendingResize {
 
 /// Next action after an observation of an order.
 #[derive(Debug, PartialEq)]
-pub(crate) enum NextAction {
+pub(crate) enum ResizeFollowUp {
     Wait,
     Over(OrderResult),
     /// Its memory was not returned, so it may use this size again.
@@ -385,25 +385,25 @@ impl ServerComponent {
         });
     }
 
-    pub fn outcome(&mut self, report: &WorkerReport, now: Duration) -> NextAction {
+    pub fn outcome(&mut self, report: &WorkerReport, now: Duration) -> ResizeFollowUp {
         let (Some(order), Some((at, look))) = (self.order.clone(), self.seen.clone()) else {
-            return NextAction::Wait;
+            return ResizeFollowUp::Wait;
         };
         let said = report.answer.as_ref().filter(|(id, _)| *id == order.id);
         let Some((_, answer)) = said.filter(|_| at > order.since) else {
-            return NextAction::Wait;
+            return ResizeFollowUp::Wait;
         };
         if let Some((size, since)) = order.back {
             return self.came_back(&order, size, &look, now.saturating_sub(since));
         }
         match answer {
             Err(error) if !error.timed_out => {
-                return NextAction::Over(OrderResult::Refused {
+                return ResizeFollowUp::Over(OrderResult::Refused {
                     why: error.what.clone(),
                 });
             }
             // Without an answer it may still make the change.
-            Err(_) if look.size == order.before => return NextAction::Wait,
+            Err(_) if look.size == order.before => return ResizeFollowUp::Wait,
             _ => {}
         }
         let waited = now.saturating_sub(order.since);
@@ -412,7 +412,7 @@ impl ServerComponent {
             OperationKind::Shrink => look.size <= order.goal,
         };
         if look.busy.is_some() || (!has_changed && waited < GRACE) {
-            return NextAction::Wait;
+            return ResizeFollowUp::Wait;
         }
         if order.kind == OperationKind::Grow {
             return self.over(look.size);
@@ -425,13 +425,13 @@ impl ServerComponent {
             return self.over(look.size);
         }
         match waited < self.member.kind.returns {
-            true => NextAction::Wait,
-            false => NextAction::SetBack(self.still_held(&order)),
+            true => ResizeFollowUp::Wait,
+            false => ResizeFollowUp::SetBack(self.still_held(&order)),
         }
     }
 
-    fn over(&self, size: Bytes) -> NextAction {
-        NextAction::Over(OrderResult::Resized {
+    fn over(&self, size: Bytes) -> ResizeFollowUp {
+        ResizeFollowUp::Over(OrderResult::Resized {
             now_bytes: size,
             measured_bytes: self.measured(),
         })
@@ -467,15 +467,15 @@ impl ServerComponent {
         size: Bytes,
         look: &ServerState,
         waited: Duration,
-    ) -> NextAction {
+    ) -> ResizeFollowUp {
         if look.size != size && waited < GRACE {
-            return NextAction::Wait;
+            return ResizeFollowUp::Wait;
         }
         if look.size < order.before {
             return self.over(look.size);
         }
         let held = self.resident().unwrap_or_default() - self.overhead;
-        NextAction::Over(OrderResult::Refused {
+        ResizeFollowUp::Over(OrderResult::Refused {
             why: format!(
                 "it was set to {} but still held {held} after {:.0} s, and was set back to {}",
                 order.goal,

@@ -72,7 +72,7 @@ pub struct TargetToml {
     #[serde(default)]
     action: BalanceAction,
     #[serde(default = "usual_every")]
-    every: Spanned<Time>,
+    every: Spanned<DurationToml>,
     #[serde(default)]
     pages: PagePreference,
     #[serde(default)]
@@ -98,7 +98,7 @@ struct ComponentToml {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Time(#[serde(deserialize_with = "time")] Duration);
+struct DurationToml(#[serde(deserialize_with = "time")] Duration);
 
 /// The cost of a miss, which may be less than a millisecond.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -117,8 +117,8 @@ fn short_time<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Duration, D::
     })
 }
 
-fn usual_every() -> Spanned<Time> {
-    Spanned::new(0..0, Time(Duration::from_secs(2)))
+fn usual_every() -> Spanned<DurationToml> {
+    Spanned::new(0..0, DurationToml(Duration::from_secs(2)))
 }
 
 pub type SpannedError = (Range<usize>, String);

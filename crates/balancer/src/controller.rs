@@ -13,7 +13,7 @@ use hugeleaf_balance::{
 };
 use hugeleaf_units::Bytes;
 
-use crate::component::{NextAction, PendingResize, ServerComponent, WorkerReport};
+use crate::component::{PendingResize, ResizeFollowUp, ServerComponent, WorkerReport};
 use crate::config::{BalanceAction, BalanceTarget};
 use crate::status::{BalanceStatus, ComponentStatus};
 use hugeleaf_host::ForkTreeId;
@@ -214,8 +214,8 @@ impl Controller {
                 continue;
             };
             match part.outcome(report, now) {
-                NextAction::Wait => {}
-                NextAction::SetBack(size) => {
+                ResizeFollowUp::Wait => {}
+                ResizeFollowUp::SetBack(size) => {
                     if let Some(order) = &mut part.order {
                         order.back = Some((size, now));
                     }
@@ -226,7 +226,7 @@ impl Controller {
                         shrinks: false,
                     });
                 }
-                NextAction::Over(came) => {
+                ResizeFollowUp::Over(came) => {
                     part.order = None;
                     learn(&self.settings, &mut self.state, order.id, &came, now);
                     if order.kind == OperationKind::Grow {

@@ -14,7 +14,7 @@ use hugeleaf_units::Bytes;
 
 use crate::process::named;
 use crate::server::{
-    CacheCounts, ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState,
+    CacheCounts, ConnectOptions, PATIENCE, ResizableServer, ServerKind, ServerObserver, ServerState,
 };
 use hugeleaf_ask::QueryError;
 
@@ -49,14 +49,14 @@ struct JvmReader {
     root: Root,
     address: String,
     /// The flags, with their process and the time of the request.
-    flags: Option<(Pid, Instant, Flags)>,
+    flags: Option<(Pid, Instant, JvmFlags)>,
 }
 
 /// Sets its size.
 struct Jvm(JvmReader);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Flags {
+struct JvmFlags {
     soft_most: Option<Bytes>,
     most: Option<Bytes>,
     obeys: bool,
@@ -64,8 +64,8 @@ struct Flags {
 }
 
 /// Parses the table of `VM.flags -all` (`TYPE NAME = VALUE {…}`).
-fn flags_in(table: &str) -> Flags {
-    let mut flags = Flags::default();
+fn flags_in(table: &str) -> JvmFlags {
+    let mut flags = JvmFlags::default();
     for (left, right) in table.lines().filter_map(|line| line.split_once('=')) {
         let name = left.split_ascii_whitespace().last().unwrap_or_default();
         let value = right.split_ascii_whitespace().next().unwrap_or_default();
@@ -146,7 +146,7 @@ impl JvmReader {
         }
     }
 
-    fn flags(&mut self, pid: Pid) -> Result<Flags, QueryError> {
+    fn flags(&mut self, pid: Pid) -> Result<JvmFlags, QueryError> {
         if let Some((of, at, flags)) = &self.flags
             && *of == pid
             && at.elapsed() < FLAGS_HOLD
@@ -188,7 +188,7 @@ fn is_collector(name: &str) -> bool {
             .any(|prefix| name.starts_with(prefix))
 }
 
-impl Observer for JvmReader {
+impl ServerObserver for JvmReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let pid = self.pid()?;
         let counts = self.times(pid)?;
@@ -211,7 +211,7 @@ impl Observer for JvmReader {
 }
 
 impl ResizableServer for Jvm {
-    fn observer(&mut self) -> &mut dyn Observer {
+    fn observer(&mut self) -> &mut dyn ServerObserver {
         &mut self.0
     }
 

@@ -1,6 +1,6 @@
 //! `hugeleaf balance`: one memory target for several servers, divided by the benefit of memory to each.
 //!
-//! `config` parses the configuration, `server` has the traits (an [`Observer`] reads and cannot write, a
+//! `config` parses the configuration, `server` has the traits (an [`ServerObserver`] reads and cannot write, a
 //! [`ResizableServer`] is resized), and `server_kinds` the table of server kinds. `owner_limit` remembers the limit that a
 //! server's owner set. `component` and `controller` decide from what the servers' threads report, by the policy of
 //! `hugeleaf-balance`, which the library has too (pure, with simulated faults). `worker` is one thread per server, so that
@@ -33,7 +33,7 @@ mod worker;
 pub use config::{BalanceAction, BalanceTarget, BalancedServer, PagePreference, TargetToml};
 pub use controller::{Controller, LogEvent};
 pub use hugeleaf_balance::{OracleViews, ResizeOperation};
-pub use server::{ConnectOptions, Observer, ResizableServer, ServerKind};
+pub use server::{ConnectOptions, ResizableServer, ServerKind, ServerObserver};
 pub use server_kinds::{KINDS, kind_named};
 pub use status::{BalanceStatus, ComponentStatus};
 pub use target_loop::{RunContext, run};

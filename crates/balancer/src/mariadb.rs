@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hugeleaf_ask::QueryError;
-use hugeleaf_ask::mysql::{MysqlAddress, MysqlConnection, ShowConnection};
+use hugeleaf_ask::mysql::{MysqlAddress, MysqlConnection, MysqlShowConnection};
 use hugeleaf_sys::{Deadline, Pid, open_regular, read_at_most};
 use hugeleaf_units::Bytes;
 
 use crate::server::{
-    CacheCounts, ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState,
+    CacheCounts, ConnectOptions, PATIENCE, ResizableServer, ServerKind, ServerObserver, ServerState,
 };
 
 /// Resize step of the pool on servers without a chunk size (MariaDB from 10.11.12 on).
@@ -41,7 +41,7 @@ pub(crate) const KIND: ServerKind = ServerKind {
 /// Reads its state. Its connection sends `SHOW` statements only.
 struct MariadbReader {
     address: Result<MysqlAddress, String>,
-    connection: Option<ShowConnection>,
+    connection: Option<MysqlShowConnection>,
 }
 
 /// Sets its size.
@@ -82,7 +82,7 @@ impl MariadbReader {
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.connect(ShowConnection::open, question)?,
+            None => self.connect(MysqlShowConnection::open, question)?,
         };
         let rows = connection.show(shown, question)?.into_iter();
         self.connection = Some(connection);
@@ -202,7 +202,7 @@ fn is_under_way(text: &str) -> bool {
     !text.trim().is_empty() && !over.iter().any(|word| text.contains(word))
 }
 
-impl Observer for MariadbReader {
+impl ServerObserver for MariadbReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let question = Deadline::new(PATIENCE);
         let variables = self.pairs(VARIABLES, question)?;
@@ -214,7 +214,7 @@ impl Observer for MariadbReader {
 }
 
 impl ResizableServer for MariaDb {
-    fn observer(&mut self) -> &mut dyn Observer {
+    fn observer(&mut self) -> &mut dyn ServerObserver {
         &mut self.0
     }
 

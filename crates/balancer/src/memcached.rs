@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use hugeleaf_sys::{Deadline, Pid};
 
-use self::connection::{MemcachedConnection, StatsConnection, Topic};
+use self::connection::{MemcachedConnection, MemcachedStatsSection, StatsConnection};
 use crate::server::{
-    CacheCounts, ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState,
+    CacheCounts, ConnectOptions, PATIENCE, ResizableServer, ServerKind, ServerObserver, ServerState,
 };
 use hugeleaf_ask::{Endpoint, QueryError};
 
@@ -60,7 +60,11 @@ impl MemcachedReader {
         place.map_err(|e| QueryError::new(e.clone()))
     }
 
-    fn stats(&mut self, topic: Topic, question: Deadline<'_>) -> Result<Stats, QueryError> {
+    fn stats(
+        &mut self,
+        topic: MemcachedStatsSection,
+        question: Deadline<'_>,
+    ) -> Result<MemcachedStats, QueryError> {
         // After an error it reconnects.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -68,7 +72,7 @@ impl MemcachedReader {
         };
         let lines = connection.stats(topic, question)?;
         self.connection = Some(connection);
-        Ok(Stats(statistics(&lines)))
+        Ok(MemcachedStats(statistics(&lines)))
     }
 }
 
@@ -81,9 +85,9 @@ fn statistics(lines: &[String]) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
-struct Stats(BTreeMap<String, String>);
+struct MemcachedStats(BTreeMap<String, String>);
 
-impl Stats {
+impl MemcachedStats {
     fn number(&self, name: &str) -> Result<u64, QueryError> {
         let value = self.0.get(name).and_then(|text| text.parse().ok());
         value.ok_or_else(|| {
@@ -94,7 +98,7 @@ impl Stats {
     }
 }
 
-fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
+fn largest_class(slabs: &MemcachedStats) -> Option<(u32, Bytes)> {
     let pages = slabs.0.iter().filter_map(|(name, value)| {
         let class = name.strip_suffix(":total_pages")?.parse::<u32>().ok()?;
         Some((value.parse::<u64>().ok()?, class))
@@ -103,12 +107,12 @@ fn largest_class(slabs: &Stats) -> Option<(u32, Bytes)> {
     Some((class, Bytes(slabs.number("total_malloced").ok()?)))
 }
 
-impl Observer for MemcachedReader {
+impl ServerObserver for MemcachedReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let question = Deadline::new(PATIENCE);
-        let stats = self.stats(Topic::General, question)?;
+        let stats = self.stats(MemcachedStatsSection::General, question)?;
         let (hits, misses) = (stats.number("get_hits")?, stats.number("get_misses")?);
-        let slabs = self.stats(Topic::Slabs, question)?;
+        let slabs = self.stats(MemcachedStatsSection::Slabs, question)?;
         let held = slabs.number("total_malloced").unwrap_or(0);
         Ok(ServerState {
             size: Bytes(stats.number("limit_maxbytes")?),
@@ -125,7 +129,7 @@ impl Observer for MemcachedReader {
 }
 
 impl ResizableServer for Memcached {
-    fn observer(&mut self) -> &mut dyn Observer {
+    fn observer(&mut self) -> &mut dyn ServerObserver {
         &mut self.0
     }
 
@@ -141,11 +145,11 @@ impl ResizableServer for Memcached {
 
     fn give_back(&mut self) -> Result<(), QueryError> {
         let question = Deadline::new(PATIENCE);
-        let stats = self.0.stats(Topic::General, question)?;
+        let stats = self.0.stats(MemcachedStatsSection::General, question)?;
         let limit = Bytes(stats.number("limit_maxbytes")?);
         let mut connection = MemcachedConnection::open(self.0.place()?, question)?;
         for _ in 0..MOVED_AT_ONCE {
-            let slabs = self.0.stats(Topic::Slabs, question)?;
+            let slabs = self.0.stats(MemcachedStatsSection::Slabs, question)?;
             let Some((class, held)) = largest_class(&slabs) else {
                 return Ok(());
             };
@@ -224,7 +228,7 @@ mod connection {
 
     /// The statistics that are read.
     #[derive(Debug, Clone, Copy)]
-    pub(super) enum Topic {
+    pub(super) enum MemcachedStatsSection {
         General,
         Slabs,
     }
@@ -242,12 +246,12 @@ mod connection {
 
         pub(super) fn stats(
             &mut self,
-            topic: Topic,
+            topic: MemcachedStatsSection,
             question: Deadline<'_>,
         ) -> Result<Vec<String>, QueryError> {
             let command = match topic {
-                Topic::General => "stats",
-                Topic::Slabs => "stats slabs",
+                MemcachedStatsSection::General => "stats",
+                MemcachedStatsSection::Slabs => "stats slabs",
             };
             self.0.ask(command, true, question)
         }
@@ -262,9 +266,9 @@ mod tests {
     fn classes_and_counters_are_read() {
         let text = "STAT 1:total_pages 3\nSTAT 12:total_pages 61\nSTAT 12:used_chunks 9\nSTAT total_malloced 67108864";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let stats = Stats(statistics(&lines));
+        let stats = MemcachedStats(statistics(&lines));
         assert_eq!(largest_class(&stats), Some((12, Bytes::from_mib(64))));
         assert!(stats.number("get_hits").is_err());
-        assert_eq!(largest_class(&Stats(BTreeMap::new())), None);
+        assert_eq!(largest_class(&MemcachedStats(BTreeMap::new())), None);
     }
 }

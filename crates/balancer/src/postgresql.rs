@@ -8,7 +8,9 @@ use hugeleaf_ask::postgres::{PostgresAddress, PostgresConnection, PostgresHost};
 use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
-use crate::server::{ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState};
+use crate::server::{
+    ConnectOptions, PATIENCE, ResizableServer, ServerKind, ServerObserver, ServerState,
+};
 
 pub(crate) const KIND: ServerKind = ServerKind {
     names: &["postgresql", "postgres"],
@@ -55,7 +57,7 @@ impl PostgresqlReader {
 
 const BUFFERS: &str = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
 
-impl Observer for PostgresqlReader {
+impl ServerObserver for PostgresqlReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let question = Deadline::new(PATIENCE);
         // After an error it reconnects.
@@ -83,7 +85,7 @@ impl Observer for PostgresqlReader {
 }
 
 impl ResizableServer for PostgreSql {
-    fn observer(&mut self) -> &mut dyn Observer {
+    fn observer(&mut self) -> &mut dyn ServerObserver {
         &mut self.0
     }
 

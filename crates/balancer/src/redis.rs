@@ -12,7 +12,7 @@ use hugeleaf_units::Bytes;
 
 use crate::owner_limit::OwnerLimitStore;
 use crate::server::{
-    CacheCounts, ConnectOptions, Observer, PATIENCE, ResizableServer, ServerKind, ServerState,
+    CacheCounts, ConnectOptions, PATIENCE, ResizableServer, ServerKind, ServerObserver, ServerState,
 };
 use hugeleaf_ask::{QueryError, redis};
 
@@ -41,7 +41,7 @@ struct RedisReader {
     set_limit: bool,
     below_limit: bool,
     owner: OwnerLimitStore,
-    connection: Option<redis::InfoConnection>,
+    connection: Option<redis::RedisInfoConnection>,
 }
 
 /// Sets its size.
@@ -64,16 +64,16 @@ impl RedisReader {
     }
 }
 
-impl Observer for RedisReader {
+impl ServerObserver for RedisReader {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         let question = Deadline::new(PATIENCE);
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => redis::InfoConnection::open(self.address()?, question)?,
+            None => redis::RedisInfoConnection::open(self.address()?, question)?,
         };
         let info = connection.info(None, question)?;
         self.connection = Some(connection);
-        let info = ServerInfo(info);
+        let info = RedisServerInfo(info);
         let run = info.0.get("run_id").unwrap_or_default();
         let owners = self.owner.observe(run, Bytes(info.number("maxmemory")?));
         let binds = if self.below_limit {
@@ -99,9 +99,9 @@ impl Redis {
     }
 }
 
-struct ServerInfo(redis::RedisInfo);
+struct RedisServerInfo(redis::RedisInfo);
 
-impl ServerInfo {
+impl RedisServerInfo {
     fn number(&self, name: &str) -> Result<u64, QueryError> {
         let number = self.0.number(name);
         number.map_err(|e| QueryError::new(format!("{e}; check that it is Redis: redis-cli info")))
@@ -158,7 +158,7 @@ impl ServerInfo {
 }
 
 impl ResizableServer for Redis {
-    fn observer(&mut self) -> &mut dyn Observer {
+    fn observer(&mut self) -> &mut dyn ServerObserver {
         &mut self.0
     }
 
@@ -193,7 +193,7 @@ mod tests {
 
     fn look(policy: &str, change: (&str, &str), set_limit: bool) -> ServerState {
         let text = INFO.replace("POLICY", policy).replace(change.0, change.1);
-        ServerInfo(redis::RedisInfo::parse(&text))
+        RedisServerInfo(redis::RedisInfo::parse(&text))
             .server_state(set_limit, Bytes(850))
             .unwrap()
     }
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    fn floor(server: &mut dyn Observer) -> Bytes {
+    fn floor(server: &mut dyn ServerObserver) -> Bytes {
         server.observe().unwrap().floor
     }
 

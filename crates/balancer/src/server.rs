@@ -13,14 +13,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server whose size can be read. An observer has no call that changes anything, and a watching balancer has only observers.
 /// Every call is one [`hugeleaf_sys::Deadline`], reads a bounded answer, and runs in a thread of that server's own.
-pub trait Observer: Send {
+pub trait ServerObserver: Send {
     fn observe(&mut self) -> Result<ServerState, QueryError>;
 }
 
 /// A server whose size can also be set. It has an observer and is none, so that it cannot be handed out as one. It opens a
 /// connection of its own for each change, because a server may close one that was idle.
 pub trait ResizableServer: Send {
-    fn observer(&mut self) -> &mut dyn Observer;
+    fn observer(&mut self) -> &mut dyn ServerObserver;
 
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         self.observer().observe()
@@ -98,7 +98,7 @@ pub struct ServerKind {
     pub returns: Duration,
     /// Returns the address without its password, or an error.
     pub check: fn(&str) -> Result<String, String>,
-    pub observe: fn(&ConnectOptions) -> Box<dyn Observer>,
+    pub observe: fn(&ConnectOptions) -> Box<dyn ServerObserver>,
     pub open: fn(&ConnectOptions) -> Box<dyn ResizableServer>,
 }
 

@@ -109,7 +109,7 @@ fn run_target<'s, 'e: 's>(
         before: None,
         why: None,
     };
-    let mut promotion: Option<Promotion<'s>> = None;
+    let mut promotion: Option<RunningPromotion<'s>> = None;
     let mut waiting: VecDeque<ForkTreeId> = VecDeque::new();
     while !run.stop.load(Ordering::Relaxed) {
         let reports: Vec<WorkerReport> = workers.iter().map(report).collect();
@@ -152,9 +152,9 @@ fn run_target<'s, 'e: 's>(
     }
 }
 
-type Promotion<'s> = (ForkTreeId, ScopedJoinHandle<'s, Bytes>);
+type RunningPromotion<'s> = (ForkTreeId, ScopedJoinHandle<'s, Bytes>);
 
-fn ended((id, thread): Promotion<'_>) -> Option<(ForkTreeId, Bytes)> {
+fn ended((id, thread): RunningPromotion<'_>) -> Option<(ForkTreeId, Bytes)> {
     thread.join().ok().map(|bytes| (id, bytes))
 }
 

@@ -10,7 +10,7 @@ use crate::component::WorkerReport;
 use crate::config::{BalanceAction, BalanceTarget, BalancedServer, PagePreference};
 use crate::controller::{Controller, HostState, ResizeCommand, StepOutput};
 use crate::process::ProcessSeen;
-use crate::server::{CacheCounts, Observer, ResizableServer, ServerState};
+use crate::server::{CacheCounts, ResizableServer, ServerObserver, ServerState};
 use crate::server_kinds::{KINDS, kind_named};
 use crate::worker::{ServerAccess, Worker};
 use hugeleaf_ask::QueryError;
@@ -649,7 +649,7 @@ fn a_target_can_fall() {
 
 struct Hangs;
 
-impl Observer for Hangs {
+impl ServerObserver for Hangs {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         loop {
             std::thread::park();
@@ -658,7 +658,7 @@ impl Observer for Hangs {
 }
 
 impl ResizableServer for Hangs {
-    fn observer(&mut self) -> &mut dyn Observer {
+    fn observer(&mut self) -> &mut dyn ServerObserver {
         self
     }
 
@@ -669,7 +669,7 @@ impl ResizableServer for Hangs {
 
 struct Answers(Bytes);
 
-impl Observer for Answers {
+impl ServerObserver for Answers {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         Ok(ServerState {
             size: self.0,
@@ -679,7 +679,7 @@ impl Observer for Answers {
 }
 
 impl ResizableServer for Answers {
-    fn observer(&mut self) -> &mut dyn Observer {
+    fn observer(&mut self) -> &mut dyn ServerObserver {
         self
     }
 
@@ -748,7 +748,7 @@ fn a_server_that_hangs_holds_up_nobody() {
 /// A server whose first observation panics.
 struct Faulty(bool);
 
-impl Observer for Faulty {
+impl ServerObserver for Faulty {
     fn observe(&mut self) -> Result<ServerState, QueryError> {
         assert!(std::mem::replace(&mut self.0, true), "expected by a test");
         Ok(ServerState::default())

@@ -11,7 +11,7 @@ use hugeleaf_host::Root;
 use crate::component::WorkerReport;
 use crate::config::BalancedServer;
 use crate::process::{find, see};
-use crate::server::{ConnectOptions, Observer, ResizableServer};
+use crate::server::{ConnectOptions, ResizableServer, ServerObserver};
 use hugeleaf_units::Bytes;
 use hugeleaf_units::panic_containment::{FAULT, caught};
 
@@ -26,12 +26,12 @@ struct WorkerMailbox {
 }
 
 #[derive(Debug, Default)]
-struct WorkerState {
+struct SharedMailbox {
     slot: Mutex<WorkerMailbox>,
     called: Condvar,
 }
 
-impl WorkerState {
+impl SharedMailbox {
     fn slot(&self) -> MutexGuard<'_, WorkerMailbox> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -39,12 +39,12 @@ impl WorkerState {
 
 /// A thread's access to its server.
 pub(crate) enum ServerAccess {
-    Observer(Box<dyn Observer>),
+    Observer(Box<dyn ServerObserver>),
     Server(Box<dyn ResizableServer>),
 }
 
 impl ServerAccess {
-    fn observer(&mut self) -> &mut dyn Observer {
+    fn observer(&mut self) -> &mut dyn ServerObserver {
         match self {
             ServerAccess::Observer(observer) => observer.as_mut(),
             ServerAccess::Server(server) => server.observer(),
@@ -54,7 +54,7 @@ impl ServerAccess {
 
 /// A server's thread. After a drop it ends with its current call.
 pub(crate) struct Worker {
-    shared: Arc<WorkerState>,
+    shared: Arc<SharedMailbox>,
 }
 
 impl Worker {
@@ -91,7 +91,7 @@ impl Worker {
         + Send
         + 'static,
     ) -> std::io::Result<Worker> {
-        let shared = Arc::new(WorkerState::default());
+        let shared = Arc::new(SharedMailbox::default());
         let its = Arc::downgrade(&shared);
         std::thread::Builder::new()
             .name("hugeleaf-server".into())
@@ -140,7 +140,7 @@ struct WorkItem {
     returns: bool,
 }
 
-fn next(shared: &Weak<WorkerState>) -> Option<WorkItem> {
+fn next(shared: &Weak<SharedMailbox>) -> Option<WorkItem> {
     let shared = shared.upgrade()?;
     let slot = shared.slot();
     let is_idle = |slot: &mut WorkerMailbox| !slot.look && slot.resize.is_none() && !slot.end;
@@ -158,7 +158,7 @@ fn next(shared: &Weak<WorkerState>) -> Option<WorkItem> {
 
 fn step(
     server: &mut ServerAccess,
-    shared: &Weak<WorkerState>,
+    shared: &Weak<SharedMailbox>,
     work: &WorkItem,
     began: Instant,
     process: &dyn Fn(Option<hugeleaf_sys::Pid>) -> Option<crate::process::ProcessSeen>,

@@ -13,12 +13,12 @@ use hugeleaf_host::{
 };
 use hugeleaf_plan::applied_plans::servers_here;
 use hugeleaf_report::document::{Document, TextOptions};
-use hugeleaf_report::terminal_text::screen;
+use hugeleaf_report::terminal_escape::screen;
 use hugeleaf_sys::{Kernel, Pid, setcap_advice};
 use hugeleaf_verdict::check::wants;
 
 /// Processes that could not be read, each with its error.
-pub type Unread = Vec<(Pid, ProcessError)>;
+pub type UnreadableProcesses = Vec<(Pid, ProcessError)>;
 
 /// Flags that every command takes.
 #[derive(Debug, clap::Args)]
@@ -154,7 +154,7 @@ impl Context {
         host: &Host,
         pids: &[Pid],
         looking: ReadDetail,
-    ) -> Result<(Vec<Process>, Unread), Failure> {
+    ) -> Result<(Vec<Process>, UnreadableProcesses), Failure> {
         let (mut processes, mut unread) = (Vec::new(), Vec::new());
         for pid in pids {
             match read_process(&self.root, &self.kernel, host, *pid, looking) {

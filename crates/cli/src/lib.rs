@@ -9,7 +9,7 @@
 
 mod cmd;
 pub mod context;
-mod memory_headroom;
+mod memory_limit_check;
 mod progress;
 
 pub use cmd::bench;
@@ -128,7 +128,7 @@ pub fn run() -> ExitCode {
         Err(error) => return wrong_usage(&error).report(),
     };
     hugeleaf_sys::return_unused();
-    if let Err(failure) = memory_headroom::check_memory(cli.command.as_ref()) {
+    if let Err(failure) = memory_limit_check::check_memory(cli.command.as_ref()) {
         return failure.report();
     }
     let context = Context::new(cli.global);

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hugeleaf_report::terminal_text::clean;
+use hugeleaf_report::terminal_escape::clean;
 use hugeleaf_units::{Bytes, parse_time, time};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -183,7 +183,7 @@ fn limits_of_cgroups_are_read_in_one_place() {
             "the pattern of what a plan may write",
         ),
         (
-            "crates/verdict/src/run_requests/resolve.rs",
+            "crates/verdict/src/run_policy/resolve.rs",
             "the name in a sentence",
         ),
     ];
@@ -665,7 +665,7 @@ fn nothing_ends_a_program_that_it_is_loaded_into() {
         "crates/sys/src/own_mapping.rs",
         "crates/sys/src/memory_file.rs",
         "crates/sys/src/pagemap.rs",
-        "crates/sys/src/populate.rs",
+        "crates/sys/src/remote_populate.rs",
         "crates/sys/src/address_space.rs",
     ];
     const ENDS: [&str; 13] = [

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::signals::ended;
-use hugeleaf_trace::model::{SourceState, TraceEnd};
+use hugeleaf_trace::model::{SourceState, TraceEndReason};
 use hugeleaf_trace::read_trace;
 use rustix::process::Signal;
 
@@ -237,7 +237,7 @@ fn interrupted() {
     let status = ended(command.args(args).arg(&file), Signal::INT, &|_| true);
     assert!(status.success());
     let trace = read_trace(&file).unwrap();
-    assert_eq!(trace.ending, TraceEnd::Interrupted);
+    assert_eq!(trace.ending, TraceEndReason::Interrupted);
     assert!(trace.asked_seconds > 500.0);
 }
 
@@ -285,6 +285,6 @@ fn a_target_that_exits() {
         stderr(&output)
     );
     let trace = read_trace(file).unwrap();
-    assert_eq!(trace.ending, TraceEnd::TargetEnded);
+    assert_eq!(trace.ending, TraceEndReason::TargetEnded);
     assert_eq!(trace.target.unwrap().text, pid);
 }

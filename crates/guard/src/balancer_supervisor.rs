@@ -24,7 +24,7 @@ pub fn balance_lock(run: &Path) -> Result<HostLock, InstanceLockError> {
     lock_instance(&run.join("balance.lock"), "balancer")
 }
 
-type Statuses = Arc<Mutex<Vec<Option<BalanceStatus>>>>;
+type SharedBalanceStatuses = Arc<Mutex<Vec<Option<BalanceStatus>>>>;
 
 struct RunningBalancer {
     targets: Vec<BalanceTarget>,
@@ -32,7 +32,7 @@ struct RunningBalancer {
     stop: Arc<AtomicBool>,
     has_ended: Arc<AtomicBool>,
     has_failed: Arc<AtomicBool>,
-    statuses: Statuses,
+    statuses: SharedBalanceStatuses,
 }
 
 #[derive(Default)]

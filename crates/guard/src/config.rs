@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hugeleaf_mover::{Pace, Percent};
+use hugeleaf_mover::{Percent, StallLimits};
 use hugeleaf_proof::MetricSpec;
 use hugeleaf_units::{Bytes, line_and_column, parse_time};
 use serde::de::Error as _;
@@ -17,7 +17,9 @@ use toml::Spanned;
 
 use crate::rule::{Matcher, Rule};
 use crate::rule_settings::any_time;
-pub use crate::rule_settings::{Action, DailyWindow, KeepCondition, PromotionLimits, TestSettings};
+pub use crate::rule_settings::{
+    DailyWindow, KeepCondition, PromotionLimits, RuleAction, TestSettings,
+};
 use hugeleaf_balancer::{BalanceAction, BalanceTarget, TargetToml};
 use hugeleaf_units::Share;
 use hugeleaf_units::deserialize::{checked, some, time};
@@ -69,7 +71,7 @@ pub struct ConfigError {
 /// One file as written; missing settings are `None`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ConfigFile {
+struct ConfigToml {
     #[serde(rename = "schema", deserialize_with = "schema")]
     _schema: (),
     #[serde(default, deserialize_with = "some_pace")]
@@ -113,7 +115,7 @@ struct WrittenRule {
     user: Option<String>,
     #[serde(default, deserialize_with = "some_pattern")]
     pod: Option<String>,
-    action: Option<Action>,
+    action: Option<RuleAction>,
     #[serde(default, deserialize_with = "some")]
     budget: Option<Percent>,
     #[serde(default, deserialize_with = "some_time")]
@@ -168,7 +170,7 @@ impl WrittenRule {
             matcher,
             action: self.action.or(default.action).unwrap_or_default(),
             limits: PromotionLimits {
-                pace: Pace {
+                pace: StallLimits {
                     budget: (self.budget.or(default.budget)).unwrap_or(limits.pace.budget),
                     longest_stall: self.longest_stall.or(default.longest_stall),
                 },
@@ -236,7 +238,7 @@ impl Config {
                 at: span.map(|span| line_and_column(text, span.start)),
                 what,
             };
-            let file: ConfigFile = toml::from_str(text).map_err(|e| {
+            let file: ConfigToml = toml::from_str(text).map_err(|e| {
                 error(
                     e.span(),
                     e.message().trim().replace("i64", "a whole number"),
@@ -279,7 +281,7 @@ impl Config {
         Ok(config)
     }
 
-    fn take(&mut self, file: &ConfigFile) {
+    fn take(&mut self, file: &ConfigToml) {
         fn set<T: Clone>(to: &mut T, from: &Option<T>) {
             if let Some(value) = from {
                 to.clone_from(value);
@@ -298,7 +300,9 @@ impl Config {
     }
 
     pub fn acts(&self) -> bool {
-        self.rules.iter().any(|rule| rule.action == Action::Promote)
+        self.rules
+            .iter()
+            .any(|rule| rule.action == RuleAction::Promote)
             || (self.targets.iter()).any(|target| target.action == BalanceAction::Balance)
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 
-use crate::config::{Action, Config, ConfigError};
+use crate::config::{Config, ConfigError, RuleAction};
 use hugeleaf_balancer::BalanceAction;
 
 /// Maximum length of a configuration file, in bytes.
@@ -78,8 +78,8 @@ impl ConfigFiles {
         config.is_dry = self.watching;
         if self.watching {
             for rule in &mut config.rules {
-                if rule.action == Action::Promote {
-                    rule.action = Action::Watch;
+                if rule.action == RuleAction::Promote {
+                    rule.action = RuleAction::Watch;
                 }
             }
             for target in &mut config.targets {

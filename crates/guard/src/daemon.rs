@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_mover::{BytesByReason, ProcessRanges, Progress, Stalls};
+use hugeleaf_mover::{BytesByReason, ProcessRanges, Progress, StallStats};
 use hugeleaf_sys::{HostLock, Kernel, process_usage};
 use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
@@ -24,12 +24,14 @@ use crate::log::{Log, LogEntry};
 use crate::observation::{Now, Observation, ObservedTree};
 use crate::observer::Observer;
 use crate::panic_failure::fault;
-use crate::policy::{Decision, JobOutcome, Promoted, decide, learn, pressure, proof_in_words};
+use crate::policy::{
+    Decision, JobOutcome, PromotionResult, decide, learn, pressure, proof_in_words,
+};
+use crate::pool_policy::{self, PoolFinding, PoolInputs, PoolResize};
 use crate::pool_watch::PoolWatch;
-use crate::pools::{self, PoolFinding, PoolInputs, Resize};
 use crate::run_job::{JobContext, work};
 use crate::scan_interval::ScanInterval;
-use crate::serve::{HttpRequest, Listener, Response, processor_without_answers, serve};
+use crate::serve::{HttpReply, HttpRequest, Listener, processor_without_answers, serve};
 use crate::state::{GuardState, JobKind, Proof, RememberedVerdict};
 use crate::state_store::StateFile;
 use crate::status::{self, GuardCost, GuardStatus, JobProgress, SCHEMA};
@@ -128,7 +130,7 @@ struct PendingPromotion {
 /// The duration of a job, and the stalls that it caused.
 struct JobCost {
     time: Duration,
-    stalls: Stalls,
+    stalls: StallStats,
 }
 
 #[derive(Clone)]
@@ -423,7 +425,7 @@ impl<'a> Guard<'a> {
         'a: 's,
     {
         let (pools, at) = (self.observer.pools(), now.since_boot);
-        pools::record_unused(&mut self.state.pools, &pools, at);
+        pool_policy::record_unused(&mut self.state.pools, &pools, at);
         let short = pressure(&self.config, &self.state, &self.observation.host, at);
         let short = short.map(|why| why.text());
         // Read the plans now, because an undo may have changed them since.
@@ -437,7 +439,7 @@ impl<'a> Guard<'a> {
             paused: self.state.paused_since.is_some() || self.config.is_dry,
             now: at,
         };
-        let decided = pools::decide(look, &mut self.state.pools);
+        let decided = pool_policy::decide(look, &mut self.state.pools);
         for text in decided.forgotten {
             self.log_event("problem", text);
         }
@@ -470,7 +472,7 @@ impl<'a> Guard<'a> {
     fn found(&mut self, found: Vec<PoolFinding>) {
         self.problem("pools", None);
         self.checked = Some(now_text());
-        let (new, gone) = pools::changes(&self.state.pools.findings, &found);
+        let (new, gone) = pool_policy::changes(&self.state.pools.findings, &found);
         for finding in new {
             self.log_event("problem", format!("{} {}", finding.text, finding.command));
         }
@@ -486,8 +488,8 @@ impl<'a> Guard<'a> {
     }
 
     /// Sets a pool, after recording this in the state and the log.
-    fn resize(&mut self, resize: &Resize, at: Duration) {
-        let which = pools::name(resize.page, resize.node);
+    fn resize(&mut self, resize: &PoolResize, at: Duration) {
+        let which = pool_policy::name(resize.page, resize.node);
         let (begun, done) = match resize.gives() {
             true => ("give", "gave"),
             false => ("take", "took"),
@@ -495,7 +497,7 @@ impl<'a> Guard<'a> {
         self.log_event(begun, format!("{which}: {}", resize.why));
         self.save(true);
         let got = self.pools.resize(resize);
-        pools::learn(
+        pool_policy::learn(
             &mut self.state.pools,
             resize,
             got.as_ref().ok().copied(),
@@ -609,7 +611,7 @@ impl<'a> Guard<'a> {
                 },
             };
             let began = Instant::now();
-            let mut stalls = Stalls::default();
+            let mut stalls = StallStats::default();
             let came = JobOutcome::from_job(|| work(tools, &decision, &mut stalls));
             let spent = JobCost {
                 time: began.elapsed(),
@@ -659,7 +661,7 @@ impl<'a> Guard<'a> {
             }
         };
         let (what, text, bytes) = match came {
-            JobOutcome::Promoted(Promoted {
+            JobOutcome::Promoted(PromotionResult {
                 asked, done, grown, ..
             }) => {
                 let grown = match grown.is_zero() {
@@ -1004,26 +1006,26 @@ fn answer(
     shared: &SharedStatus,
     orders: &ControlSender,
     views: &dyn StatusRenderer,
-) -> Response {
+) -> HttpReply {
     let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
     if request.method == "POST" {
         let order = match request.path {
             "/pause" => ControlCommand::Pause,
             "/resume" => ControlCommand::Resume,
             "/reload" => ControlCommand::Reload,
-            _ => return Response::refuse(404, "no such command"),
+            _ => return HttpReply::refuse(404, "no such command"),
         };
         orders.send(order);
-        return Response::ok("text/plain; charset=utf-8", "done\n");
+        return HttpReply::ok("text/plain; charset=utf-8", "done\n");
     }
     match request.path {
         "/status.json" => match serde_json::to_vec(&*status) {
-            Ok(bytes) => Response::ok("application/json", bytes),
-            Err(error) => Response::refuse(500, &error.to_string()),
+            Ok(bytes) => HttpReply::ok("application/json", bytes),
+            Err(error) => HttpReply::refuse(500, &error.to_string()),
         },
         path => match views.page(path, &status) {
-            Some((kind, body)) => Response::ok(kind, body),
-            None => Response::refuse(404, "no such page"),
+            Some((kind, body)) => HttpReply::ok(kind, body),
+            None => HttpReply::refuse(404, "no such page"),
         },
     }
 }

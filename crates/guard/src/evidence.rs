@@ -14,7 +14,7 @@ use std::time::Duration;
 use hugeleaf_proof::Verdict;
 use hugeleaf_proof::effective_sample::{self, PairLogRatios};
 use hugeleaf_proof::long_holds::{self, HoldResult};
-use hugeleaf_proof::stats::{self, Better, LogRatioInterval, StatisticalTest};
+use hugeleaf_proof::stats::{self, BetterDirection, LogRatioInterval, StatisticalTest};
 use hugeleaf_proof::stopping_rule::StoppingRule;
 use serde::{Deserialize, Serialize};
 
@@ -80,8 +80,8 @@ impl TestVerdict {
     /// Formats the result for a person: [`stats::difference`]. The confidence differs from test to test, so it is not named.
     pub fn in_words(&self) -> String {
         let better = match (self.verdict, self.ratio > 1.0) {
-            (Verdict::Faster, false) | (Verdict::Slower, true) => Better::Lower,
-            _ => Better::Higher,
+            (Verdict::Faster, false) | (Verdict::Slower, true) => BetterDirection::Lower,
+            _ => BetterDirection::Higher,
         };
         let ratio = [self.low, self.ratio, self.high];
         stats::difference(self.verdict, better, ratio, None)
@@ -92,7 +92,7 @@ impl TestVerdict {
 #[derive(Debug, Clone, Copy)]
 pub struct CompletedTest<'a> {
     pub logs: &'a [f64],
-    pub better: Better,
+    pub better: BetterDirection,
     pub metric: &'a str,
     /// Time in seconds since 1970.
     pub at: i64,
@@ -171,7 +171,7 @@ impl Evidence {
 }
 
 /// Returns the verdict of pairs at this error probability per side; `None` if there are too few for any interval.
-fn judge(logs: &[f64], share: f64, better: Better) -> Option<(Verdict, LogRatioInterval)> {
+fn judge(logs: &[f64], share: f64, better: BetterDirection) -> Option<(Verdict, LogRatioInterval)> {
     let pairs: Vec<PairLogRatios> = logs
         .iter()
         .map(|log| PairLogRatios::from_whole(*log))
@@ -227,7 +227,7 @@ mod tests {
                 .collect();
             let test = CompletedTest {
                 logs: &logs,
-                better: Better::Higher,
+                better: BetterDirection::Higher,
                 metric: "cmd:x",
                 at: 0,
             };
@@ -290,7 +290,7 @@ mod tests {
             let logs = [f64::from(n % 3) - 1.0, 0.9, -0.9, 0.5, -0.5, 0.1, -0.1, 0.7];
             let test = CompletedTest {
                 logs: &logs,
-                better: Better::Higher,
+                better: BetterDirection::Higher,
                 metric: "cmd:x",
                 at: i64::from(n),
             };
@@ -375,7 +375,7 @@ mod tests {
             let mut evidence = Evidence { tests: before, ..Evidence::default() };
             let mut known = None;
             for logs in &tests {
-                let test = CompletedTest { logs, better: Better::Lower, metric: "cpi", at: 1 };
+                let test = CompletedTest { logs, better: BetterDirection::Lower, metric: "cpi", at: 1 };
                 let (proven, _) = evidence.add(&test, known.as_ref(), KeepCondition::UnlessSlower).unwrap();
                 prop_assert!([proven.ratio, proven.low, proven.high].iter().all(|v| v.is_finite()));
                 prop_assert!(evidence.logs.len() <= MOST_PAIRS);

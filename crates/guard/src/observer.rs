@@ -20,7 +20,7 @@ use hugeleaf_sys::{Kernel, own_pid};
 use hugeleaf_units::{Bytes, Pages, Range};
 use jiff::Zoned;
 
-use crate::config::{Action, Config};
+use crate::config::{Config, RuleAction};
 use crate::observation::{
     FileId, HostSnapshot, Now, Observation, ObservedTree, TreeDetail, pod_of,
 };
@@ -303,7 +303,7 @@ fn least(config: &Config, state: &GuardState) -> Bytes {
     let rules = config
         .rules
         .iter()
-        .filter(|rule| rule.action != Action::Never);
+        .filter(|rule| rule.action != RuleAction::Never);
     rules
         .map(|rule| rule.limits.min_bytes)
         .min()

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Host, ReadError, Root};
-use hugeleaf_mover::Stalls;
+use hugeleaf_mover::StallStats;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use serde::Serialize;
@@ -14,9 +14,9 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::observation::{Now, Observation};
 use crate::observer::Observer;
-use crate::policy::{JobOutcome, Promoted, decide, learn, passed_over, pressure};
+use crate::policy::{JobOutcome, PromotionResult, decide, learn, passed_over, pressure};
+use crate::pool_policy::{PoolInputs, outlook};
 use crate::pool_watch::PoolWatch;
-use crate::pools::{PoolInputs, outlook};
 use crate::run_job::{JobContext, work};
 use crate::state::GuardState;
 use crate::status::{GuardStatus, ProcessTreeStatus, SCHEMA, programs};
@@ -26,11 +26,11 @@ use crate::tree_state::TreeState;
 const APART: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct OneShotPass {
+pub struct OneShotResult {
     pub programs: Vec<ProcessTreeStatus>,
     /// Number of other process trees, by reason.
     pub passed_over: BTreeMap<&'static str, usize>,
-    pub done: Vec<OneShotJob>,
+    pub done: Vec<OneShotJobResult>,
     /// Planned change of each pool that may give pages back; empty if the pass makes changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<String>,
@@ -38,7 +38,7 @@ pub struct OneShotPass {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct OneShotJob {
+pub struct OneShotJobResult {
     pub pid: u32,
     pub name: String,
     pub text: String,
@@ -54,7 +54,7 @@ pub fn once(
     state: &mut GuardState,
     dry_run: bool,
     stop: &AtomicBool,
-) -> Result<OneShotPass, ReadError> {
+) -> Result<OneShotResult, ReadError> {
     let mut config = config.clone();
     for rule in &mut config.rules {
         rule.limits.scans = 1;
@@ -84,7 +84,7 @@ pub fn once(
                 progress: &|_| {},
             };
             let began = Instant::now();
-            let mut stalls = Stalls::default();
+            let mut stalls = StallStats::default();
             let came = work(tools, &decision, &mut stalls);
             state.counts.stall(&stalls);
             let (text, good) = describe_outcome(&came, began.elapsed());
@@ -96,7 +96,7 @@ pub fn once(
                 continue;
             }
             texts.insert(decision.id.pid, text.clone());
-            done.push(OneShotJob {
+            done.push(OneShotJobResult {
                 pid: decision.id.pid,
                 name: decision.name.clone(),
                 text,
@@ -108,7 +108,7 @@ pub fn once(
         // Promote each process tree once; later passes handle the rest.
         decisions.retain(|d| !texts.contains_key(&d.id.pid));
     }
-    Ok(OneShotPass {
+    Ok(OneShotResult {
         programs: standings(&config, state, &seen, &texts),
         passed_over: counts(&config, state, &seen),
         done,
@@ -166,7 +166,7 @@ pub fn scan_once(root: &Root, kernel: &Kernel, host: &Host) -> Result<GuardStatu
 
 fn describe_outcome(came: &JobOutcome, took: Duration) -> (String, bool) {
     match came {
-        JobOutcome::Promoted(Promoted { asked, done, .. }) => (
+        JobOutcome::Promoted(PromotionResult { asked, done, .. }) => (
             format!("promoted {done} of {asked} in {:.1} s", took.as_secs_f64()),
             asked == done,
         ),

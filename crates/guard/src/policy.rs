@@ -7,14 +7,14 @@
 
 use std::time::Duration;
 
-use hugeleaf_mover::{Pace, Percent, ProcessRanges, pacer};
+use hugeleaf_mover::{Percent, ProcessRanges, StallLimits, pacer};
 use hugeleaf_proof::long_holds::{self, HoldResult};
-use hugeleaf_proof::stats::{Better, LogRatioInterval};
+use hugeleaf_proof::stats::{BetterDirection, LogRatioInterval};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 use hugeleaf_units::panic_containment::{FAULT, caught};
 
-use crate::config::{Action, Config};
+use crate::config::{Config, RuleAction};
 use crate::evidence::{CompletedTest, Evidence};
 use crate::observation::{HostSnapshot, Now, Observation, ObservedTree};
 use crate::rule::{Rule, rule_of};
@@ -86,21 +86,21 @@ impl Decision {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Job {
     Promote {
-        pace: Pace,
+        pace: StallLimits,
         min_resident: Percent,
         /// True to switch THP on first if the process has disabled it.
         switch_thp_on: bool,
     },
     Demote {
-        pace: Pace,
+        pace: StallLimits,
         memory: Vec<ProcessRanges>,
     },
     Test {
         /// The metric, as in `prove --metric`.
         metric: String,
-        session: SessionPlan,
+        session: TestSessionWork,
         interval: Duration,
-        pace: Pace,
+        pace: StallLimits,
         /// Longest duration of the job.
         limit: Duration,
     },
@@ -111,7 +111,7 @@ pub enum Job {
 
 /// Work of one session of a test.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum SessionPlan {
+pub enum TestSessionWork {
     Pairs(usize),
     /// Holds both arms, to find effects that need longer than an interval, before the memory is demoted.
     Hold {
@@ -128,7 +128,7 @@ pub struct TestSessionResult {
     pub logs: Vec<f64>,
     /// `None` for pairs, and for a hold that could not be completed.
     pub holds: Option<HoldResult>,
-    pub better: Better,
+    pub better: BetterDirection,
     pub metric: String,
 }
 
@@ -144,7 +144,7 @@ impl Job {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Promoted {
+pub struct PromotionResult {
     pub asked: Bytes,
     pub done: Bytes,
     pub grown: Bytes,
@@ -156,7 +156,7 @@ pub struct Promoted {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobOutcome {
-    Promoted(Promoted),
+    Promoted(PromotionResult),
     Demoted {
         done: Bytes,
     },
@@ -192,7 +192,7 @@ pub fn needs_detail(config: &Config, state: &GuardState, seen: &ObservedTree, no
     let track = state.tracks.get(&seen.id);
     let moved = track.and_then(|t| t.moved.as_ref());
     // Managed memory is scanned even if its rule has become `never`. It may be unmapped, and its addresses used again.
-    if moved.is_none() && (rule.action == Action::Never || seen.is_own || is_init(seen)) {
+    if moved.is_none() && (rule.action == RuleAction::Never || seen.is_own || is_init(seen)) {
         return false;
     }
     let least = match moved {
@@ -265,7 +265,7 @@ pub fn decide(
         let held_up = hold_up(config, rule, state, &seen.host, &fit.next, program, now);
         let text = fit.next.why.clone();
         let standing = match (held_up, rule.action) {
-            (None | Some(SkipReason::Full | SkipReason::TestElsewhere), Action::Watch) => {
+            (None | Some(SkipReason::Full | SkipReason::TestElsewhere), RuleAction::Watch) => {
                 TreeStatus::new(TreeState::Candidate, text, &rule.label)
             }
             (Some(why), _) => TreeStatus::not(&why, &rule.label),
@@ -291,7 +291,7 @@ fn to_be_sampled(state: &GuardState, fit: &mut [EligibleTree<'_>], now: Now) {
     let waits = |f: &EligibleTree<'_>| {
         let track = state.tracks.get(&f.program.id);
         f.next.kind == JobKind::Promote
-            && f.rule.action == Action::Promote
+            && f.rule.action == RuleAction::Promote
             && track.is_some_and(|t| t.moved.is_none())
     };
     if fit.iter().filter(|f| waits(f)).count() < 2 {
@@ -462,7 +462,7 @@ fn never(rule: &Rule, seen: &ObservedTree) -> Option<SkipReason> {
         Some(SkipReason::Own)
     } else if is_init(seen) {
         Some(SkipReason::Init)
-    } else if rule.action == Action::Never {
+    } else if rule.action == RuleAction::Never {
         Some(SkipReason::Never)
     } else {
         None
@@ -740,32 +740,39 @@ fn start(
 }
 
 /// Returns the next session of a test: the next pairs, or a hold if the pairs would demote.
-fn session_of(prove: &TestSettings, proof: &Proof) -> SessionPlan {
+fn session_of(prove: &TestSettings, proof: &Proof) -> TestSessionWork {
     let (unconfirmed, done) = match proof {
         Proof::Testing(test) => (test.unconfirmed.as_ref(), test.logs.len()),
         _ => (None, 0),
     };
     match unconfirmed {
-        Some(proven) => SessionPlan::Hold {
+        Some(proven) => TestSessionWork::Hold {
             against: proven.interval(),
             // With fewer intervals the later half of a hold has no median.
             time: prove.hold.max(prove.interval.saturating_mul(4)),
         },
         None => {
             let left = prove.pairs.saturating_sub(done);
-            SessionPlan::Pairs(left.clamp(1, PAIRS_AT_A_TIME))
+            TestSessionWork::Pairs(left.clamp(1, PAIRS_AT_A_TIME))
         }
     }
 }
 
 /// Returns the longest time of a session of a test. A slow metric must not block other work, but promotions get the time that
 /// their budget requires.
-fn longest_test(held: Bytes, pace: Pace, interval: Duration, session: SessionPlan) -> Duration {
+fn longest_test(
+    held: Bytes,
+    pace: StallLimits,
+    interval: Duration,
+    session: TestSessionWork,
+) -> Duration {
     // A hold needs no more moves than these pairs.
     let moves = 2.0 * (PAIRS_AT_A_TIME + 1) as f64;
     let holds = match session {
-        SessionPlan::Pairs(_) => 0.0,
-        SessionPlan::Hold { time, .. } => time.as_secs_f64() * 2.0 * long_holds::MOST_ROUNDS as f64,
+        TestSessionWork::Pairs(_) => 0.0,
+        TestSessionWork::Hold { time, .. } => {
+            time.as_secs_f64() * 2.0 * long_holds::MOST_ROUNDS as f64
+        }
     };
     // Settling takes three quarters of an interval.
     let interval = 2.0 * interval.max(LEAST_INTERVAL).as_secs_f64();
@@ -856,7 +863,7 @@ pub fn learn(
     }
 }
 
-fn promoted(state: &mut GuardState, seen: &ObservedTree, came: &Promoted, now: Now) {
+fn promoted(state: &mut GuardState, seen: &ObservedTree, came: &PromotionResult, now: Now) {
     let Some(track) = state.tracks.get_mut(&seen.id) else {
         return;
     };

@@ -1,18 +1,18 @@
 //! Watches the pools: reads the plans in force, checks services and pools as `verify` does, and sets a pool as decided
-//! by [`crate::pools`].
+//! by [`crate::pool_policy`].
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Pool, Root, pool_file, read_host, read_memory_facts};
 use hugeleaf_plan::applied_plans::{in_force, verify};
-use hugeleaf_plan::host_changes::{ChangeContext, Resized, resize_pool};
+use hugeleaf_plan::host_changes::{ChangeContext, PoolResizeResult, resize_pool};
 use hugeleaf_plan::verify::ReleasedPages;
 use hugeleaf_sys::{Kernel, children_usage};
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::reservation::{commit_bound, most_by_commit};
 
-use crate::pools::{self, PoolFinding, PoolsState, Resize, ReturnablePool};
+use crate::pool_policy::{self, PoolFinding, PoolResize, PoolsState, ReturnablePool};
 use crate::serve::processor_without_answers;
 use hugeleaf_units::Share;
 
@@ -34,7 +34,7 @@ pub struct PoolWatch<'a> {
 
 /// A check of pools, services and plans. It asks programs for their settings, which may take long, so it runs in a
 /// thread of its own.
-pub struct PoolCheck<'a> {
+pub struct PoolCheckTask<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
     is_idle: bool,
@@ -42,7 +42,7 @@ pub struct PoolCheck<'a> {
     unused: Vec<PoolFinding>,
 }
 
-impl PoolCheck<'_> {
+impl PoolCheckTask<'_> {
     /// Returns the current findings, or why they are unknown, and the processor time used.
     pub fn run(self) -> (Result<Vec<PoolFinding>, String>, Duration) {
         if self.is_idle {
@@ -53,7 +53,7 @@ impl PoolCheck<'_> {
         let before = used();
         let found = read_host(self.root, self.kernel).map(|host| {
             let report = verify(self.root, self.kernel, &host, None, &self.given);
-            let mut found = pools::kept(&report.findings);
+            let mut found = pool_policy::kept(&report.findings);
             found.extend(self.unused);
             found
         });
@@ -87,7 +87,7 @@ impl<'a> PoolWatch<'a> {
         self.has_plans = !plans.is_empty();
         // An unreadable plan may be the newest for a pool, so nothing is given back then.
         let known: Result<Vec<_>, _> = plans.iter().map(|one| one.plan.as_ref()).collect();
-        self.may = known.map_or_else(|_| Vec::new(), pools::may_give);
+        self.may = known.map_or_else(|_| Vec::new(), pool_policy::may_give);
     }
 
     pub fn look_again(&mut self) {
@@ -100,7 +100,7 @@ impl<'a> PoolWatch<'a> {
         state: &PoolsState,
         pools: &[Pool],
         now: Duration,
-    ) -> Option<PoolCheck<'a>> {
+    ) -> Option<PoolCheckTask<'a>> {
         let is_idle = !self.has_plans && pools.iter().all(|pool| pool.all() == Pages(0));
         if is_idle {
             (self.cost, self.wait) = (Duration::ZERO, Duration::ZERO);
@@ -113,12 +113,12 @@ impl<'a> PoolWatch<'a> {
             return None;
         }
         (self.is_checking, self.checked) = (true, (!is_idle).then_some(now));
-        Some(PoolCheck {
+        Some(PoolCheckTask {
             root: self.root,
             kernel: self.kernel,
             is_idle,
             given: state.given_back(),
-            unused: pools::unused_for_a_day(state, now),
+            unused: pool_policy::unused_for_a_day(state, now),
         })
     }
 
@@ -150,8 +150,8 @@ impl<'a> PoolWatch<'a> {
         Share((budget.0 - part).max(budget.0 / 2.0))
     }
 
-    pub fn resize(&self, resize: &Resize) -> Result<Pages, String> {
-        let which = pools::name(resize.page, resize.node);
+    pub fn resize(&self, resize: &PoolResize) -> Result<Pages, String> {
+        let which = pool_policy::name(resize.page, resize.node);
         if !resize.gives() {
             let host = read_memory_facts(self.root, self.kernel);
             let may = host.map_err(|error| error.to_string());
@@ -167,8 +167,8 @@ impl<'a> PoolWatch<'a> {
         };
         let (from, to) = (resize.from.get(), resize.to.get());
         match resize_pool(&mut context, file.as_ref(), from, to) {
-            Ok(Resized::Has(pages)) => Ok(Pages(pages)),
-            Ok(Resized::ChangedSince(pages)) => Err(format!(
+            Ok(PoolResizeResult::Has(pages)) => Ok(Pages(pages)),
+            Ok(PoolResizeResult::ChangedSince(pages)) => Err(format!(
                 "{which} changed meanwhile: {pages} pages, {from} before"
             )),
             Err(error) => Err(format!("cannot resize the {which}: {error}")),
@@ -177,7 +177,7 @@ impl<'a> PoolWatch<'a> {
 }
 
 /// Refuses pages that would let allocations of programs fail, even if a plan has them.
-fn may_take(host: &Host, resize: &Resize) -> Result<(), String> {
+fn may_take(host: &Host, resize: &PoolResize) -> Result<(), String> {
     let then = host.in_pools() + (resize.to - resize.from).in_bytes(resize.page);
     match most_by_commit(host).map_err(|failure| failure.to_string())? {
         Some(most) if then > most => Err(commit_bound(host)),
@@ -189,11 +189,11 @@ fn may_take(host: &Host, resize: &Resize) -> Result<(), String> {
 mod tests {
     use super::*;
     use hugeleaf_host::Fact;
-    use hugeleaf_testkit::healthy_host::{gib, healthy, size};
+    use hugeleaf_testkit::healthy_host_fixture::{gib, healthy, size};
 
     #[test]
     fn pages_are_not_taken_again_where_allocations_would_fail() {
-        let resize = Resize {
+        let resize = PoolResize {
             page: size("2M"),
             node: None,
             from: Pages(4096),

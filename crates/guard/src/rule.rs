@@ -6,7 +6,7 @@ use hugeleaf_host::process::proc_parsers::{is_service, unit_of};
 use wildmatch::WildMatch;
 
 use crate::observation::ObservedTree;
-use crate::rule_settings::{Action, KeepCondition, PromotionLimits, TestSettings};
+use crate::rule_settings::{KeepCondition, PromotionLimits, RuleAction, TestSettings};
 
 /// Patterns of a rule: `*` stands for any characters and `?` for one. All given patterns must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,7 +74,7 @@ impl fmt::Display for Matcher {
 pub struct Rule {
     pub label: String,
     pub matcher: Matcher,
-    pub action: Action,
+    pub action: RuleAction,
     pub limits: PromotionLimits,
     /// True if it overrides a THP setting made by prctl.
     pub overrides: bool,
@@ -162,7 +162,7 @@ mod tests {
         let mut rule = Rule {
             label: "redis".into(),
             matcher: Matcher::default(),
-            action: Action::Promote,
+            action: RuleAction::Promote,
             limits: PromotionLimits::default(),
             overrides: false,
             metric: Some("redis:127.0.0.1:6379".into()),

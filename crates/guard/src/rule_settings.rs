@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_mover::{Pace, Percent};
+use hugeleaf_mover::{Percent, StallLimits};
 use hugeleaf_units::deserialize::{checked, time};
 use hugeleaf_units::{Bytes, Share, parse_time};
 use serde::de::Error as _;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub enum RuleAction {
     Promote,
     #[default]
     Watch,
@@ -66,7 +66,7 @@ impl Default for TestSettings {
 /// Conditions for promoting a process tree, and limits of the promotion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromotionLimits {
-    pub pace: Pace,
+    pub pace: StallLimits,
     pub min_age: Duration,
     /// Minimum processor usage, in processors.
     pub min_cpu: Share,
@@ -85,7 +85,7 @@ impl Default for PromotionLimits {
     /// The limits of AIX's Active System Optimizer, and a tenth of a process's time.
     fn default() -> PromotionLimits {
         PromotionLimits {
-            pace: Pace::default(),
+            pace: StallLimits::default(),
             min_age: Duration::from_secs(30),
             min_cpu: Share(0.1),
             min_bytes: Bytes::from_mib(256),

@@ -6,15 +6,18 @@ use std::time::Duration;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
     DemoteOptions, MAX_LOCK_TIME, Outcome, PreconditionError, ProcessOutcome, Progress,
-    PromoteOptions, Reason, ScanOptions, Stalls, StoppedBy, demote, measure_touch_rate, promote,
+    PromoteOptions, StallStats, StoppedBy, UnchangedReason, WorkingSetOptions, demote,
+    measure_touch_rate, promote,
 };
 use hugeleaf_proof::{
-    Design, ExperimentEnd, ExperimentSettings, LiveSubject, MetricSpec, ProveError, Provenance,
-    StoppingRule, Subject, SubjectError,
+    ExperimentDesign, ExperimentEnd, ExperimentSettings, LiveSubject, MetricSpec, ProveError,
+    Provenance, StoppingRule, Subject, SubjectError,
 };
 use hugeleaf_sys::{Kernel, Pid};
 
-use crate::policy::{Decision, Job, JobOutcome, Promoted, SessionPlan, TestSessionResult};
+use crate::policy::{
+    Decision, Job, JobOutcome, PromotionResult, TestSessionResult, TestSessionWork,
+};
 
 #[derive(Clone, Copy)]
 pub struct JobContext<'a> {
@@ -26,7 +29,7 @@ pub struct JobContext<'a> {
 }
 
 /// Executes a decision. Its calls on processes are added to `stalls` even if it fails.
-pub fn work(tools: JobContext<'_>, decision: &Decision, stalls: &mut Stalls) -> JobOutcome {
+pub fn work(tools: JobContext<'_>, decision: &Decision, stalls: &mut StallStats) -> JobOutcome {
     let (kernel, root, host, stop) = (tools.kernel, tools.root, tools.host, tools.stop);
     let progress = &mut |seen: &Progress<'_>| (tools.progress)(seen);
     match &decision.job {
@@ -70,7 +73,7 @@ pub fn work(tools: JobContext<'_>, decision: &Decision, stalls: &mut Stalls) -> 
             .unwrap_or_else(|why| JobOutcome::Failed { why, ended: false }),
         Job::Sample { time } => {
             let leader = Pid(decision.id.pid);
-            let watch = ScanOptions {
+            let watch = WorkingSetOptions {
                 time: *time,
                 held: MAX_LOCK_TIME,
                 stop,
@@ -99,7 +102,7 @@ fn promoted(outcome: &Outcome) -> JobOutcome {
     }
     let failed = outcome.processes.iter().flat_map(|p| &p.failed);
     let mut reasons = failed.map(|part| part.reason);
-    JobOutcome::Promoted(Promoted {
+    JobOutcome::Promoted(PromotionResult {
         asked: outcome.requested(),
         done: outcome.done(),
         grown: outcome.processes.iter().map(|p| p.grown).sum(),
@@ -109,7 +112,7 @@ fn promoted(outcome: &Outcome) -> JobOutcome {
             .map(ProcessOutcome::memory)
             .collect(),
         fragmented: outcome.stopped_by == Some(StoppedBy::NoContiguousMemory)
-            || reasons.any(|reason| reason == Reason::NoContiguousMemory),
+            || reasons.any(|reason| reason == UnchangedReason::NoContiguousMemory),
         short: outcome.stopped_by == Some(StoppedBy::MemoryPressure),
     })
 }
@@ -118,7 +121,7 @@ fn promoted(outcome: &Outcome) -> JobOutcome {
 fn tested(
     tools: JobContext<'_>,
     decision: &Decision,
-    stalls: &mut Stalls,
+    stalls: &mut StallStats,
 ) -> Result<JobOutcome, String> {
     let Job::Test {
         metric,
@@ -157,7 +160,7 @@ fn tested(
         }
         Err(error) => return Err(error.to_string()),
     };
-    if result.experiment.design == Design::BeforeAfter {
+    if result.experiment.design == ExperimentDesign::BeforeAfter {
         return Err("its memory cannot be demoted, so no pairs can be measured".into());
     }
     let is_empty = result.pairs.is_empty() && result.holds.is_none();
@@ -165,7 +168,7 @@ fn tested(
         return Ok(JobOutcome::Stopped);
     }
     // Pairs measured before the interruption count. A hold may be repeated.
-    let has_pairs = matches!(session, SessionPlan::Pairs(_));
+    let has_pairs = matches!(session, TestSessionWork::Pairs(_));
     if is_empty && has_pairs && result.experiment.ending == ExperimentEnd::Interrupted {
         let (name, seconds) = (spec.shown(), limit.as_secs());
         return Err(format!("{name}: no complete pair in {seconds} s"));
@@ -178,7 +181,7 @@ fn tested(
     }))
 }
 
-fn settings(session: SessionPlan, interval: Duration, limit: Duration) -> ExperimentSettings {
+fn settings(session: TestSessionWork, interval: Duration, limit: Duration) -> ExperimentSettings {
     let settings = ExperimentSettings {
         interval,
         settle: interval / 4,
@@ -186,14 +189,14 @@ fn settings(session: SessionPlan, interval: Duration, limit: Duration) -> Experi
         ..ExperimentSettings::default()
     };
     match session {
-        SessionPlan::Pairs(pairs) => ExperimentSettings {
+        TestSessionWork::Pairs(pairs) => ExperimentSettings {
             rule: StoppingRule {
                 fixed_pairs: Some(pairs),
                 ..StoppingRule::default()
             },
             ..settings
         },
-        SessionPlan::Hold { against, time } => ExperimentSettings {
+        TestSessionWork::Hold { against, time } => ExperimentSettings {
             hold: time,
             against: Some(against),
             ..settings

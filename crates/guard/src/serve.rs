@@ -81,23 +81,23 @@ pub struct HttpRequest<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response {
+pub struct HttpReply {
     pub status: u16,
     pub kind: &'static str,
     pub body: Vec<u8>,
 }
 
-impl Response {
-    pub fn ok(kind: &'static str, body: impl Into<Vec<u8>>) -> Response {
-        Response {
+impl HttpReply {
+    pub fn ok(kind: &'static str, body: impl Into<Vec<u8>>) -> HttpReply {
+        HttpReply {
             status: 200,
             kind,
             body: body.into(),
         }
     }
 
-    pub fn refuse(status: u16, why: &str) -> Response {
-        Response {
+    pub fn refuse(status: u16, why: &str) -> HttpReply {
+        HttpReply {
             status,
             kind: "text/plain; charset=utf-8",
             body: format!("{why}\n").into_bytes(),
@@ -186,10 +186,10 @@ struct HttpConnection {
 }
 
 /// State of a listener's thread.
-struct ListenerState<'a> {
+struct ListenerThread<'a> {
     listener: &'a Listener,
     hosts: Vec<String>,
-    answer: &'a dyn Fn(HttpRequest<'_>) -> Response,
+    answer: &'a dyn Fn(HttpRequest<'_>) -> HttpReply,
     connections: VecDeque<HttpConnection>,
     /// Fresh answers on loopback: request, expiry, bytes.
     kept: Vec<(String, Instant, Rc<[u8]>)>,
@@ -228,7 +228,11 @@ impl AnswerBudget {
 
 /// Serves until `stop` is set. `answer` must be quick, because all other clients wait meanwhile. A fault closes the
 /// current connections, and serving continues.
-pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(HttpRequest<'_>) -> Response) {
+pub fn serve(
+    listener: &Listener,
+    stop: &AtomicBool,
+    answer: &dyn Fn(HttpRequest<'_>) -> HttpReply,
+) {
     while caught(|| serve_until(listener, stop, answer)).is_none() {
         pause(TICK);
     }
@@ -237,11 +241,11 @@ pub fn serve(listener: &Listener, stop: &AtomicBool, answer: &dyn Fn(HttpRequest
 fn serve_until(
     listener: &Listener,
     stop: &AtomicBool,
-    answer: &dyn Fn(HttpRequest<'_>) -> Response,
+    answer: &dyn Fn(HttpRequest<'_>) -> HttpReply,
 ) {
     // The standard library's backlog is so short that a flood would make the kernel drop other connections.
     let _ = rustix::net::listen(listener.fd(), BACKLOG);
-    let mut serving = ListenerState::new(listener, answer);
+    let mut serving = ListenerThread::new(listener, answer);
     while !stop.load(Ordering::Relaxed) {
         serving.once();
         let wait = serving.budget.spend();
@@ -255,9 +259,9 @@ fn pause(time: Duration) {
     let _ = poll(&mut [], Timespec::try_from(time).ok().as_ref());
 }
 
-impl<'a> ListenerState<'a> {
-    fn new(listener: &'a Listener, answer: &'a dyn Fn(HttpRequest<'_>) -> Response) -> Self {
-        ListenerState {
+impl<'a> ListenerThread<'a> {
+    fn new(listener: &'a Listener, answer: &'a dyn Fn(HttpRequest<'_>) -> HttpReply) -> Self {
+        ListenerThread {
             listener,
             hosts: listener.hosts(),
             answer,
@@ -358,9 +362,9 @@ impl<'a> ListenerState<'a> {
 fn reuse(
     kept: &mut Vec<(String, Instant, Rc<[u8]>)>,
     request: HttpRequest<'_>,
-    answer: &dyn Fn(HttpRequest<'_>) -> Response,
+    answer: &dyn Fn(HttpRequest<'_>) -> HttpReply,
 ) -> Rc<[u8]> {
-    let bytes = |response: Response| Rc::from(response.bytes());
+    let bytes = |response: HttpReply| Rc::from(response.bytes());
     if request.trusted {
         return bytes(answer(request));
     }
@@ -393,7 +397,7 @@ impl HttpConnection {
         hosts: &[String],
         answer: impl FnOnce(HttpRequest<'_>) -> Rc<[u8]>,
     ) -> Option<Rc<[u8]>> {
-        let refuse = |status, why: &str| Some(Rc::from(Response::refuse(status, why).bytes()));
+        let refuse = |status, why: &str| Some(Rc::from(HttpReply::refuse(status, why).bytes()));
         let mut buffer = [0; 2048];
         loop {
             match read(&self.socket, &mut buffer) {
@@ -457,29 +461,29 @@ pub fn parse_request<'a>(
     bytes: &'a [u8],
     trusted: bool,
     hosts: &[String],
-) -> Result<Option<HttpRequest<'a>>, Response> {
+) -> Result<Option<HttpRequest<'a>>, HttpReply> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(bytes) {
         Ok(httparse::Status::Partial) => return Ok(None),
         Ok(httparse::Status::Complete(_)) => {}
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(Response::refuse(431, "too many header fields"));
+            return Err(HttpReply::refuse(431, "too many header fields"));
         }
         Err(httparse::Error::Version) => {
-            return Err(Response::refuse(505, "use HTTP/1.0 or HTTP/1.1"));
+            return Err(HttpReply::refuse(505, "use HTTP/1.0 or HTTP/1.1"));
         }
-        Err(error) => return Err(Response::refuse(400, &error.to_string())),
+        Err(error) => return Err(HttpReply::refuse(400, &error.to_string())),
     }
     let (method, target) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if !trusted && !is_for_us(request.headers, hosts) {
         // A foreign web page whose name resolves to this host must not read the answers (DNS rebinding).
-        return Err(Response::refuse(421, "the Host header names another host"));
+        return Err(HttpReply::refuse(421, "the Host header names another host"));
     }
     let allowed = method == "GET" || (trusted && method == "POST");
     if !allowed {
-        return Err(Response::refuse(405, "read-only: use GET"));
+        return Err(HttpReply::refuse(405, "read-only: use GET"));
     }
     let (of, kind, other) = OTHER_FORMAT;
     let accepts = request.headers.iter();

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hugeleaf_mover::{ProcessRanges, Stalls};
+use hugeleaf_mover::{ProcessRanges, StallStats};
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::{Bytes, Range};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Evidence, TestVerdict};
 use crate::observation::{FileId, TreeDetail};
-use crate::pools::PoolsState;
+use crate::pool_policy::PoolsState;
 use crate::tree_state::TreeStatus;
 use hugeleaf_host::ForkTreeId;
 
@@ -314,7 +314,7 @@ pub struct GuardCounters {
 
 impl GuardCounters {
     /// Adds the calls of any work on a process: a promotion, a demotion, or a test.
-    pub fn stall(&mut self, stalls: &Stalls) {
+    pub fn stall(&mut self, stalls: &StallStats) {
         self.stalled += stalls.total;
         self.longest_stall = self.longest_stall.max(stalls.longest);
     }

@@ -6,11 +6,11 @@ use hugeleaf_mover::{BytesByReason, Progress, Stage};
 use hugeleaf_units::{Bytes, Pages};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Action, Config};
+use crate::config::{Config, RuleAction};
 use crate::log::LogEntry;
 use crate::observation::Observation;
 use crate::policy::proof_in_words;
-use crate::pools::{PoolFinding, PoolsState};
+use crate::pool_policy::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
 use crate::state::{CoverageAt, GuardCounters, GuardState, Proof, RememberedVerdict};
 use crate::tree_state::{TreeState, TreeStatus};
@@ -142,7 +142,7 @@ pub struct ProcessTreeStatus {
     pub group: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    pub action: Action,
+    pub action: RuleAction,
     /// Share of its time that promotion may use, in percent.
     #[serde(default)]
     pub budget_percent: u8,

@@ -5,10 +5,10 @@
 //! Decisions are left to a plan.
 
 mod jvm;
-mod live_query;
 mod mariadb;
 mod postgres;
 mod postgres_config;
+mod program_query;
 mod resident;
 mod service_discovery;
 mod service_reader;
@@ -24,15 +24,15 @@ use hugeleaf_units::{Bytes, PageSize};
 use serde::{Deserialize, Serialize};
 
 use crate::fact::Fact;
-use crate::model::{PageUsage, ProcessLimits};
+use crate::model::{PageUsage, ProcessMemoryLimits};
 
 pub use jvm::{
     JvmMemoryArea as JavaRegion, JvmSizes as JavaSizes, parse_sizes as parse_java_sizes,
 };
 pub use mariadb::parse_options as parse_mariadb_options;
 pub use postgres_config::setting_in as parse_postgres_setting;
-pub use service_discovery::{DemandSource, SOURCES, Services, read_services, read_source};
-pub use source_kind::{FlagArity, SourceKind};
+pub use service_discovery::{SOURCES, ServiceSelector, Services, read_services, read_source};
+pub use source_kind::{DemandSourceKind, FlagArity};
 pub use user_account::read_user;
 
 /// A program, or several that belong together, with memory that could be on huge pages.
@@ -57,7 +57,7 @@ pub struct Service {
     /// The unit's own command, if it has exactly one and that has no prefix (systemd.service(5)).
     pub exec_start: Option<String>,
     /// The limits that bind it, by its first process. Empty if it does not run.
-    pub limits: ProcessLimits,
+    pub limits: ProcessMemoryLimits,
     /// True if it takes its pages as it grows, not all at its start. Fewer pages are then no
     /// shortfall as long as the pool has the rest.
     pub grows: bool,

@@ -24,7 +24,7 @@ const SCRIPT_LINE: usize = 256;
 const SHELL: &str = "/bin/sh";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct ProgramFile {
     /// The file whose code runs: the program itself, or the interpreter of a script.
     pub path: PathBuf,
     /// The scripts on the way to it, the one that was typed first.
@@ -72,7 +72,7 @@ pub enum ProgramError {
 /// # Errors
 /// If there is no such file, or none that may be run.
 #[expect(clippy::disallowed_methods, reason = "the program to start")]
-pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> {
+pub fn find_program(name: &Path, search: &str) -> Result<ProgramFile, ProgramError> {
     let mut path = find(name, search)?;
     let mut scripts = Vec::new();
     loop {
@@ -187,8 +187,8 @@ fn runnable_file(path: &Path) -> Result<PathBuf, ProgramError> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the program to start")]
-fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
-    Program {
+fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> ProgramFile {
+    ProgramFile {
         privilege: privilege(&path),
         format: File::open(&path).map_or_else(
             |e| ExecutableFormat::Unknown(e.to_string()),

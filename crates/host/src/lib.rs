@@ -26,8 +26,10 @@ pub mod demand;
 pub mod executable;
 pub mod fact;
 pub mod limits;
+#[cfg(feature = "full")]
+pub mod memory_totals;
 pub mod model;
-mod parse;
+mod parse_helpers;
 pub mod process;
 #[cfg(feature = "full")]
 pub mod process_scanner;
@@ -38,32 +40,30 @@ pub mod system;
 mod target;
 #[cfg(test)]
 mod testing;
-#[cfg(feature = "full")]
-pub mod totals;
 
 pub use fact::{Fact, ReadError};
 pub use model::{
-    Available, Buddy, Compaction, FreeBlocks, Host, HugetlbAccounting, HugetlbCgroup, HugetlbLimit,
+    Buddy, CompactionStalls, FreeBlocks, Host, HugetlbCgroup, HugetlbLimit, HugetlbLimitKind,
     KernelLimits, Khugepaged, MappingRole, MappingSettings, Memory, MemoryLimit, OrphanKind,
-    OrphanedHugetlb, PageSizeInfo, PageUsage, Pool, Process, ProcessKind, ProcessLimits,
-    ProcessMapping, ProcessMemoryUse, RunMemoryKind, RunPageKind, RunPolicy, RunSettings,
-    SharedMemoryObject, SysctlLine, Thp, ThpAdvice, ThpMemoryKind, ThpOrder, VmFlags, pool_file,
-    size_folder, thp_file, thp_is_on,
+    OrphanedHugetlb, PageSizeAvailability, PageSizeInfo, PageUsage, Pool, Process, ProcessKind,
+    ProcessMapping, ProcessMemoryLimits, ProcessMemoryUse, RunMemoryKind, RunPageKind, RunPolicy,
+    RunSettings, SharedMemoryObject, SysctlLine, Thp, ThpAdvice, ThpMemoryKind, ThpSizeSettings,
+    VmFlags, pool_file, size_folder, thp_file, thp_is_on,
 };
-pub use parse::ParseError;
+pub use parse_helpers::ParseError;
 // Page map types are part of the model. Crates that judge a snapshot then need no sys.
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, UserCredentials};
-pub use root::{Root, UserFiles};
+pub use root::{Root, UntrustedFiles};
 pub use setting_requirements::{AcceptedValues, SettingRequirement};
 pub use system::{read_memory_facts, read_start_facts, read_start_facts_within};
 #[cfg(feature = "full")]
 pub use {
     executable::{
-        Elf, ExecutableFormat, FilePrivilege, Program, ProgramError, find_program,
+        Elf, ExecutableFormat, FilePrivilege, ProgramError, ProgramFile, find_program,
         has_hidden_sqlite, parse_elf,
     },
     limits::cgroup_paths::unescape,
-    parse::MountLine,
+    parse_helpers::MountLine,
     process::{ProcessError, ReadDetail, read_all_processes, read_process},
     process_scanner::ForkTreeId,
     system::{HostIdentity, identity, read_host, read_leftovers, read_owners},

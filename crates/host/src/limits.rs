@@ -18,7 +18,7 @@ use std::path::Path;
 use hugeleaf_units::PageSize;
 
 use crate::fact::Fact;
-use crate::model::{HugetlbCgroup, MemoryLimit, ProcessLimits};
+use crate::model::{HugetlbCgroup, MemoryLimit, ProcessMemoryLimits};
 use crate::process::proc_parsers::parse_memlock;
 use crate::root::Root;
 use crate::system::file_readers;
@@ -33,13 +33,13 @@ const DEEPEST: usize = 32;
 const MOST_CGROUPS: usize = 1 << 16;
 
 /// Returns the limits that bind a process. `process` is its PID, or `self`.
-pub fn read_limits(root: &Root, process: impl Display) -> ProcessLimits {
+pub fn read_limits(root: &Root, process: impl Display) -> ProcessMemoryLimits {
     let memlock = root.parse(format!("proc/{process}/limits"), parse_memlock);
     let text = root.read(format!("proc/{process}/cgroup")).or_default();
     let (lines, sizes) = (mount_lines(root).or_default(), sizes(root));
-    let mut limits = ProcessLimits {
+    let mut limits = ProcessMemoryLimits {
         memlock: memlock.and_then(|(soft, _)| soft.into()),
-        ..ProcessLimits::default()
+        ..ProcessMemoryLimits::default()
     };
     for mount in mounts_in(&lines, "hugetlb") {
         let of_path = |path: String| hugetlb::of_cgroup(root, &mount, &path, &sizes);

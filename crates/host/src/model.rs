@@ -63,7 +63,7 @@ pub struct Host {
     pub kernel_log: Fact<Vec<String>>,
     /// Allocations that waited for compaction. Filled by [`crate::read_host`] only.
     #[serde(flatten)]
-    pub compaction: Compaction,
+    pub compaction: CompactionStalls,
     /// Nodes that have memory, as in `/sys/devices/system/node/node0`. `[0]` if there is no such folder.
     pub nodes: Vec<u32>,
 }
@@ -97,7 +97,7 @@ impl Host {
     }
 
     /// Returns the settings of the PMD-sized THP. `None` if there is none.
-    pub fn full_thp(&self) -> Option<&ThpOrder> {
+    pub fn full_thp(&self) -> Option<&ThpSizeSettings> {
         self.thp.known()?.order(self.pmd_page.get()?)
     }
 
@@ -186,7 +186,7 @@ pub struct Memory {
 
 /// Stalls for memory compaction, since boot.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Compaction {
+pub struct CompactionStalls {
     /// `compact_stall` of `/proc/vmstat`: allocations that compacted memory themselves.
     #[serde(rename = "compaction_stalls")]
     pub stalls: Fact<u64>,
@@ -219,7 +219,7 @@ pub struct PageSizeInfo {
     pub how: String,
     /// Bytes available on this size now, and the limiting factor.
     #[serde(flatten, serialize_with = "available")]
-    pub available: Fact<Available>,
+    pub available: Fact<PageSizeAvailability>,
     /// Upper bound of the available bytes if all available memory became contiguous, by compaction, dropping page cache
     /// and, for hugetlb, growing the pool. Unmovable memory makes it less.
     #[serde(rename = "at_most_bytes")]
@@ -232,7 +232,7 @@ pub struct PageSizeInfo {
 
 /// Bytes available on a page size now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Available {
+pub struct PageSizeAvailability {
     /// Bytes on pages of this size.
     pub bytes: Bytes,
     /// The limiting factor: `memory`, `free blocks` (contiguous ones), `pool`, `cgroup NAME`. memlock limits only SysV
@@ -242,7 +242,7 @@ pub struct Available {
 }
 
 /// Serializes one fact as two fields. The second is missing if the first is not known.
-fn available<S: Serializer>(fact: &Fact<Available>, out: S) -> Result<S::Ok, S::Error> {
+fn available<S: Serializer>(fact: &Fact<PageSizeAvailability>, out: S) -> Result<S::Ok, S::Error> {
     let mut fields = out.serialize_struct("Available", 2)?;
     let bytes = fact.clone().map(|had| had.bytes);
     fields.serialize_field("available_bytes", &bytes)?;
@@ -331,7 +331,7 @@ pub struct Thp {
     pub shrink_underused: Fact<bool>,
     pub khugepaged: Khugepaged,
     /// The sizes, smallest first (`hugepages-*kB`).
-    pub orders: Vec<ThpOrder>,
+    pub orders: Vec<ThpSizeSettings>,
 }
 
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
@@ -379,7 +379,7 @@ impl Serialize for Thp {
             private_in_force: Option<String>,
             shared_in_force: Option<String>,
         }
-        let size = |order: &'_ ThpOrder| ThpSizeEntry {
+        let size = |order: &'_ ThpSizeSettings| ThpSizeEntry {
             page_bytes: order.size,
             private: order.anon.clone(),
             shared: order.shmem.clone(),
@@ -446,14 +446,14 @@ impl Thp {
         }
     }
 
-    pub fn order(&self, size: PageSize) -> Option<&ThpOrder> {
+    pub fn order(&self, size: PageSize) -> Option<&ThpSizeSettings> {
         self.orders.iter().find(|order| order.size == size)
     }
 
     /// Returns the sizes that khugepaged makes of private memory, smallest first. Includes sizes whose setting is not
     /// known. `pmd` is the size of a full huge page.
     pub fn khugepaged_sizes(&self, pmd: Option<PageSize>) -> Vec<PageSize> {
-        let makes = |order: &&ThpOrder| {
+        let makes = |order: &&ThpSizeSettings| {
             let setting = order.effective(self, ThpMemoryKind::Private);
             let is_its = Some(order.size) == pmd || self.khugepaged.collapses_small_orders;
             is_its && !order.anon.is_absent() && setting != Some("never")
@@ -463,7 +463,7 @@ impl Thp {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ThpOrder {
+pub struct ThpSizeSettings {
     pub size: PageSize,
     /// `hugepages-*kB/enabled` for anonymous memory: `always`, `madvise`, `never` or `inherit`. Absent if this size
     /// does not exist for anonymous memory.
@@ -472,7 +472,7 @@ pub struct ThpOrder {
     pub shmem: Fact<String>,
 }
 
-impl ThpOrder {
+impl ThpSizeSettings {
     pub const fn own_setting(&self, of: ThpMemoryKind) -> &Fact<String> {
         match of {
             ThpMemoryKind::Private => &self.anon,
@@ -637,7 +637,7 @@ pub fn name_of(size: PageSize) -> String {
 
 /// Pages counted by a limit on hugetlb pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HugetlbAccounting {
+pub enum HugetlbLimitKind {
     /// Pages that are touched.
     Faults,
     /// Pages that are reserved.
@@ -646,23 +646,23 @@ pub enum HugetlbAccounting {
 
 impl HugetlbLimit {
     /// Returns the limit. `None` is unlimited.
-    pub const fn limit(&self, of: HugetlbAccounting) -> &Fact<Option<Bytes>> {
+    pub const fn limit(&self, of: HugetlbLimitKind) -> &Fact<Option<Bytes>> {
         match of {
-            HugetlbAccounting::Faults => &self.fault_limit,
-            HugetlbAccounting::Reservations => &self.reservation_limit,
+            HugetlbLimitKind::Faults => &self.fault_limit,
+            HugetlbLimitKind::Reservations => &self.reservation_limit,
         }
     }
 
-    pub fn usage(&self, of: HugetlbAccounting) -> Bytes {
+    pub fn usage(&self, of: HugetlbLimitKind) -> Bytes {
         let usage = match of {
-            HugetlbAccounting::Faults => self.fault_usage.get(),
-            HugetlbAccounting::Reservations => self.reservation_usage.get(),
+            HugetlbLimitKind::Faults => self.fault_usage.get(),
+            HugetlbLimitKind::Reservations => self.reservation_usage.get(),
         };
         usage.unwrap_or_default()
     }
 
     /// Returns the room below the limit. `None` without a limit.
-    pub fn room(&self, of: HugetlbAccounting) -> Option<Bytes> {
+    pub fn room(&self, of: HugetlbLimitKind) -> Option<Bytes> {
         Some(self.limit(of).get()?? - self.usage(of))
     }
 }
@@ -674,21 +674,21 @@ impl HugetlbCgroup {
     }
 
     /// Returns the file that sets a limit on pages of a size.
-    pub fn limit_file(&self, size: PageSize, of: HugetlbAccounting) -> String {
+    pub fn limit_file(&self, size: PageSize, of: HugetlbLimitKind) -> String {
         let name = match self.version {
             1 => "limit_in_bytes",
             _ => "max",
         };
         match of {
-            HugetlbAccounting::Faults => self.file(size, name),
-            HugetlbAccounting::Reservations => self.file(size, &format!("rsvd.{name}")),
+            HugetlbLimitKind::Faults => self.file(size, name),
+            HugetlbLimitKind::Reservations => self.file(size, &format!("rsvd.{name}")),
         }
     }
 }
 
 /// The limits that bind a process, from its own cgroup up (see [`crate::limits::read_limits`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ProcessLimits {
+pub struct ProcessMemoryLimits {
     /// Its cgroups that limit hugetlb pages.
     pub hugetlb: Vec<HugetlbCgroup>,
     /// Its cgroups that limit memory.
@@ -699,12 +699,12 @@ pub struct ProcessLimits {
     pub is_in_container: bool,
 }
 
-impl ProcessLimits {
+impl ProcessMemoryLimits {
     /// Returns the cgroup with the least room for pages of a size, and its limit.
     pub fn tightest(
         &self,
         size: PageSize,
-        of: HugetlbAccounting,
+        of: HugetlbLimitKind,
     ) -> Option<(&HugetlbCgroup, &HugetlbLimit)> {
         let all = self.hugetlb.iter();
         let all = all.flat_map(|group| group.hugetlb.iter().map(move |limit| (group, limit)));
@@ -919,7 +919,7 @@ pub struct Process {
     /// Settings that `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`). Read along with segments.
     pub run: Fact<RunSettings>,
     /// The limits that bind it. Read along with segments.
-    pub limits: ProcessLimits,
+    pub limits: ProcessMemoryLimits,
 }
 
 impl Process {

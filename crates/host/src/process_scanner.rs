@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail, ticks_per_second};
+use hugeleaf_sys::{Kernel, PageScanDetail, PageState, Pid, ticks_per_second};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, ReadError};
 use crate::limits;
+use crate::memory_totals::union_len;
 use crate::model::Host;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
-use crate::process::proc_parsers::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
+use crate::process::proc_parsers::{ProcessStat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::root::Root;
 use crate::system::counters::read_uptime;
 use crate::target::all_pids;
-use crate::totals::union_len;
 
 /// Number of scans after which a kernel thread is read again, because its id may have been reused.
 const KERNEL_THREADS_EVERY: u32 = 12;
@@ -41,7 +41,7 @@ pub struct ProcessScanner {
 
 #[derive(Debug)]
 struct KnownProcess {
-    stat: Stat,
+    stat: ProcessStat,
     resident: Bytes,
     /// Processor time up to the previous scan, in ticks. `None` at the first.
     before: Option<u64>,
@@ -191,21 +191,21 @@ impl ProcessScanner {
 
 /// True if a child still runs its parent's program. If a reader may not see addresses, the kernel reports 1 or 0 (`do_task_stat`,
 /// fs/proc/array.c), which identifies nothing.
-fn is_fork(parent: &Stat, child: &Stat) -> bool {
+fn is_fork(parent: &ProcessStat, child: &ProcessStat) -> bool {
     child.image[0] > 1 && parent.image == child.image && !matches!(parent.state, 'Z' | 'X')
 }
 
 fn before_of(
     before: &mut BTreeMap<Pid, KnownProcess>,
     pid: Pid,
-    now: &Stat,
+    now: &ProcessStat,
 ) -> Option<KnownProcess> {
     let old = before.remove(&pid)?;
     (old.stat.start_ticks == now.start_ticks && old.stat.image == now.image).then_some(old)
 }
 
 impl KnownProcess {
-    fn new(stat: Stat, page: PageSize, old: Option<KnownProcess>) -> KnownProcess {
+    fn new(stat: ProcessStat, page: PageSize, old: Option<KnownProcess>) -> KnownProcess {
         let (before, about) = match old {
             Some(old) => (Some(old.stat.user_ticks + old.stat.system_ticks), old.info),
             None => (None, None),
@@ -283,7 +283,7 @@ const LONGEST_SAVE: Duration = Duration::from_secs(3600);
 
 /// Facts of a process that decide if it saves.
 #[derive(Debug, Clone, Copy, Default)]
-struct ForkInfo {
+struct ForkedMemory {
     age: Duration,
     /// Its private memory.
     anon: Bytes,
@@ -294,8 +294,8 @@ struct ForkInfo {
 /// Returns true if one of the processes forked from the first one saves its memory, as in Redis. It alone has at
 /// least half as much private memory as the first one, still shares some of it, and started late. Workers of a
 /// server are several, or have existed for most of its life.
-fn is_save(first: &ForkInfo, forked: &[ForkInfo]) -> bool {
-    let holds = |kin: &&ForkInfo| kin.anon >= Bytes(first.anon.get() / 2);
+fn is_save(first: &ForkedMemory, forked: &[ForkedMemory]) -> bool {
+    let holds = |kin: &&ForkedMemory| kin.anon >= Bytes(first.anon.get() / 2);
     let mut holders = forked.iter().filter(holds);
     let (Some(one), None) = (holders.next(), holders.next()) else {
         return false;
@@ -347,14 +347,14 @@ pub fn walk_pages(
         kernel,
         pmd,
         detail: match all.len() {
-            1 => ScanDetail::Sizes,
-            _ => ScanDetail::Exclusive,
+            1 => PageScanDetail::Sizes,
+            _ => PageScanDetail::Exclusive,
         },
         objects: BTreeMap::new(),
         shared: RangesBySize::default(),
     };
     let now = since_boot(root).unwrap_or_default();
-    let (mut first, mut forked) = (ForkInfo::default(), Vec::new());
+    let (mut first, mut forked) = (ForkedMemory::default(), Vec::new());
     for (pid, status) in &all {
         let found = match walk.process(*pid) {
             Fact::Known(found) => found,
@@ -365,7 +365,7 @@ pub fn walk_pages(
         };
         holding.base += found.base;
         holding.huge += found.huge;
-        let kin = ForkInfo {
+        let kin = ForkedMemory {
             age: age_of(root, *pid, now),
             anon: status.resident_anon.unwrap_or_default(),
             shared: found.shared,
@@ -394,7 +394,7 @@ fn age_of(root: &Root, pid: Pid, now: Duration) -> Duration {
     now.saturating_sub(Duration::from_secs_f64(started))
 }
 
-type Objects = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
+type SharedObjectMemory = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
 
 /// Memory ranges by page size.
 #[derive(Default)]
@@ -417,9 +417,9 @@ struct TreeWalk<'a> {
     root: &'a Root,
     kernel: &'a Kernel,
     pmd: PageSize,
-    detail: ScanDetail,
+    detail: PageScanDetail,
     /// Shared objects, each by the first process that has it.
-    objects: Objects,
+    objects: SharedObjectMemory,
     /// Private memory that several processes share since a fork. It is at the same addresses and counts once.
     shared: RangesBySize,
 }
@@ -441,7 +441,7 @@ impl TreeWalk<'_> {
                 continue;
             }
             let detail = if map.shared {
-                ScanDetail::Sizes
+                PageScanDetail::Sizes
             } else {
                 detail
             };
@@ -459,7 +459,7 @@ impl TreeWalk<'_> {
                 if map.shared {
                     let (small, large) = self.objects.entry(map.object).or_default();
                     *(if is_large { large } else { small }) += len;
-                } else if detail == ScanDetail::Sizes || state.has(PageState::EXCLUSIVE) {
+                } else if detail == PageScanDetail::Sizes || state.has(PageState::EXCLUSIVE) {
                     match is_large {
                         true => found.huge += len,
                         false => found.base += len,
@@ -493,7 +493,12 @@ fn can_be_huge(map: &MapLine, pmd: PageSize) -> bool {
     fits && is_memory && map.permissions[1] && map.name != "[vsyscall]"
 }
 
-fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact<EligibleMemory> {
+fn by_smaps(
+    root: &Root,
+    pid: Pid,
+    pmd: PageSize,
+    objects: &mut SharedObjectMemory,
+) -> Fact<EligibleMemory> {
     let entries = root.parse_lines(file_of(pid, "smaps"), read_smaps_lines);
     let Fact::Known(entries) = entries else {
         return entries.map(|_| EligibleMemory::default());
@@ -590,7 +595,7 @@ mod tests {
     /// Tests Redis during a save, and servers that fork workers at start, later, or just one.
     #[test]
     fn a_save_is_told_from_workers() {
-        let kin = |minutes: u64, mib, common| ForkInfo {
+        let kin = |minutes: u64, mib, common| ForkedMemory {
             age: Duration::from_secs(minutes * 60),
             anon: Bytes::from_mib(mib),
             shared: Bytes::from_mib(common),
@@ -614,10 +619,10 @@ mod tests {
 
     #[test]
     fn a_fork_is_told_by_its_addresses() {
-        let stat = |image: [u64; 4], state| Stat {
+        let stat = |image: [u64; 4], state| ProcessStat {
             image,
             state,
-            ..Stat::default()
+            ..ProcessStat::default()
         };
         assert!(is_fork(&stat([6, 2, 3, 4], 'S'), &stat([6, 2, 3, 4], 'R')));
         assert!(!is_fork(&stat([6, 2, 3, 5], 'S'), &stat([6, 2, 3, 4], 'R')));

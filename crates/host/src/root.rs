@@ -14,7 +14,7 @@ use hugeleaf_sys::{
 use hugeleaf_units::Bytes;
 
 use crate::fact::{Fact, ReadError};
-use crate::parse::ParseError;
+use crate::parse_helpers::ParseError;
 
 /// Maximum size of a file that is read whole. Files of the kernel are as large as what they list. Files
 /// that a program can make long are read by line, or only their beginning.
@@ -193,7 +193,7 @@ impl Root {
         &self,
         pid: Pid,
         rights: UserCredentials,
-    ) -> std::io::Result<UserFiles> {
+    ) -> std::io::Result<UntrustedFiles> {
         let link = |of: &str| std::fs::read_link(self.path(format!("proc/{of}")));
         let top = format!("{pid}/root");
         let is_same = !self.is_live()
@@ -210,14 +210,14 @@ impl Root {
     ///
     /// # Errors
     /// If the root cannot be opened.
-    pub fn files_of_user(&self, rights: UserCredentials) -> std::io::Result<UserFiles> {
+    pub fn files_of_user(&self, rights: UserCredentials) -> std::io::Result<UntrustedFiles> {
         self.theirs(&self.dir, rights)
     }
 
-    fn theirs(&self, folder: &Path, rights: UserCredentials) -> std::io::Result<UserFiles> {
+    fn theirs(&self, folder: &Path, rights: UserCredentials) -> std::io::Result<UntrustedFiles> {
         let rights = self.is_live().then_some(rights);
         let inside = answered(folder, move |folder| ConfinedFolder::new(folder, rights))?;
-        Ok(UserFiles {
+        Ok(UntrustedFiles {
             root: self.clone(),
             folder: folder.to_owned(),
             inside: Arc::new(inside),
@@ -267,14 +267,14 @@ impl Root {
 /// JIT-compiled code. Links stay inside that user's root, the user's rights apply, and sizes are limited
 /// ([`hugeleaf_sys::ConfinedFolder`]). No call waits for a file system that does not answer.
 #[derive(Debug)]
-pub struct UserFiles {
+pub struct UntrustedFiles {
     root: Root,
     /// The path of `inside`. A path alone does not tell the files of two containers apart.
     folder: PathBuf,
     inside: Arc<ConfinedFolder>,
 }
 
-impl UserFiles {
+impl UntrustedFiles {
     /// Calls `act` on a path in the folder.
     fn ask<T: Send + 'static>(
         &self,

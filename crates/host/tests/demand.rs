@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{
-    DemandError, DemandSource, HugePageRequirement, PageSource, SOURCES, Service, ServiceKind,
+    DemandError, HugePageRequirement, PageSource, SOURCES, Service, ServiceKind, ServiceSelector,
     Services, read_services, read_source,
 };
 use hugeleaf_host::{Fact, Pid, Root, read_memory_facts};
@@ -20,14 +20,14 @@ fn all_of(root: &Root) -> Services {
     read_services(root, &Kernel::new(), &host)
 }
 
-fn of(root: &Root, source: &DemandSource) -> Result<Vec<Service>, DemandError> {
+fn of(root: &Root, source: &ServiceSelector) -> Result<Vec<Service>, DemandError> {
     let host = read_memory_facts(root, &Kernel::new()).unwrap();
     read_source(root, &Kernel::new(), &host, source)
 }
 
-fn by_flag(flag: &str, value: &str) -> DemandSource {
+fn by_flag(flag: &str, value: &str) -> ServiceSelector {
     let kind = SOURCES.iter().find(|kind| kind.flag == flag).unwrap();
-    DemandSource::Flag(kind, value.into())
+    ServiceSelector::Flag(kind, value.into())
 }
 
 /// Copies a captured host and adds some files.
@@ -97,11 +97,11 @@ fn a_running_cluster_is_told_by_its_shared_mapping() {
     let held = demand.held.as_ref().unwrap();
     assert!(held.iter().all(|held| held.kind != PageKind::Hugetlb));
     // The PID and the unit give the same result.
-    let by_pid = of(&root, &DemandSource::Pids(vec![Pid(1000)])).unwrap();
+    let by_pid = of(&root, &ServiceSelector::Pids(vec![Pid(1000)])).unwrap();
     assert_eq!(by_pid, found.services);
     for unit in ["postgresql@15-main", "postgresql@15-main.service"] {
         assert_eq!(
-            of(&root, &DemandSource::Unit(unit.to_owned())).unwrap(),
+            of(&root, &ServiceSelector::Unit(unit.to_owned())).unwrap(),
             found.services
         );
     }
@@ -151,7 +151,7 @@ fn segments_are_told_attached_or_not() {
     assert_eq!(sysv[0].demands[0].bytes(), Bytes(536_883_200));
     assert!(sysv[0].demands[0].held.is_some());
     // A process named alone has only its own segments.
-    let named = of(&root, &DemandSource::Pids(vec![Pid(1000)])).unwrap();
+    let named = of(&root, &ServiceSelector::Pids(vec![Pid(1000)])).unwrap();
     assert_eq!(named, [sysv[0].clone()]);
     // The second is not attached, and the third is smaller than any huge page.
     assert_eq!(
@@ -234,15 +234,15 @@ fn no_program_is_run_for_a_captured_host() {
 #[test]
 fn what_is_not_there_is_said_with_what_to_do_next() {
     let root = Root::at(fixture("postgres-stock"));
-    let usage = |source: DemandSource| {
+    let usage = |source: ServiceSelector| {
         let error = of(&root, &source).unwrap_err();
         assert!(error.is_usage && !error.next.is_empty(), "{error:?}");
         error.what
     };
     assert!(usage(by_flag("postgres", "/nowhere")).contains("/nowhere/PG_VERSION"));
     assert!(usage(by_flag("java", "/opt/none/java -Xmx1g")).starts_with("/opt/none/java"));
-    assert!(usage(DemandSource::Unit("none".into())).starts_with("none.service"));
-    let gone = of(&root, &DemandSource::Pids(vec![Pid(77)])).unwrap_err();
+    assert!(usage(ServiceSelector::Unit("none".into())).starts_with("none.service"));
+    let gone = of(&root, &ServiceSelector::Pids(vec![Pid(77)])).unwrap_err();
     assert!(gone.what.contains("process 77"), "{gone:?}");
 }
 
@@ -254,7 +254,7 @@ fn a_stopped_unit_whose_program_cannot_be_asked() {
         ("etc/systemd/system/multi-user.target.wants/app.service", ""),
     ];
     let (_dir, root) = with("postgres-stock", &files);
-    let error = of(&root, &DemandSource::Unit("app".to_owned())).unwrap_err();
+    let error = of(&root, &ServiceSelector::Unit("app".to_owned())).unwrap_err();
     assert!(
         error.next.contains("systemctl start app.service"),
         "{error:?}"
@@ -267,7 +267,7 @@ fn a_stopped_unit_whose_program_cannot_be_asked() {
 fn this_very_process_can_be_measured() {
     let root = Root::live();
     let parent = std::os::unix::process::parent_id();
-    match of(&root, &DemandSource::Pids(vec![Pid(parent)])) {
+    match of(&root, &ServiceSelector::Pids(vec![Pid(parent)])) {
         Ok(found) => assert_eq!(found[0].pids, [Pid(parent)]),
         // The process is another user's, or has ended.
         Err(error) => assert!(error.what.contains(&parent.to_string()), "{error:?}"),

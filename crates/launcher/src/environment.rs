@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::RunSettings;
 use hugeleaf_units::{Bytes, Failure, Ladder};
-use hugeleaf_verdict::run_requests::{ResolvedPolicy, SANITIZER_OPTION};
+use hugeleaf_verdict::run_policy::{ResolvedPolicy, SANITIZER_OPTION};
 
 use crate::library_file::PreloadLibrary;
 

@@ -15,11 +15,11 @@ mod process_watch;
 
 use std::path::PathBuf;
 
-use hugeleaf_host::{Pid, Program};
+use hugeleaf_host::{Pid, ProgramFile};
 use hugeleaf_sys::NumaTaskPolicy;
 use hugeleaf_units::{Bytes, Failure};
 use hugeleaf_verdict::role_results::RoleResult;
-use hugeleaf_verdict::run_requests::{NumaPolicy, PreloadObstacle, RunFlags, obstacle};
+use hugeleaf_verdict::run_policy::{NumaPolicy, PreloadObstacle, RunFlags, obstacle};
 use serde::Serialize;
 
 pub use environment::{SqliteCacheSettings, variables};
@@ -62,7 +62,7 @@ pub struct WatchReport {
 }
 
 /// Returns the obstacle that prevents loading the library into the program, if the policy selects the program.
-pub fn find_obstacle(policy: &RunFlags, program: &Program) -> Option<PreloadObstacle> {
+pub fn find_obstacle(policy: &RunFlags, program: &ProgramFile) -> Option<PreloadObstacle> {
     let name = program.path.file_name()?.to_string_lossy();
     let is_meant = policy.only.is_empty() || policy.only.iter().any(|only| *only == name);
     obstacle(program, std::env::consts::ARCH).filter(|o| is_meant || !o.may_pass_on)

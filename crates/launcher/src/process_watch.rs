@@ -39,13 +39,13 @@ pub struct PreparedWatch {
 #[derive(Debug)]
 pub struct Watch {
     thread: JoinHandle<WatchReport>,
-    events: Sender<Event>,
+    events: Sender<WatchMessage>,
     started: Instant,
     _folder: TempDir,
 }
 
 #[derive(Debug)]
-enum Event {
+enum WatchMessage {
     /// A process is about to exit, and waits for the answer.
     Ends(Pid, UnixStream),
     Over,
@@ -115,7 +115,7 @@ impl PreparedWatch {
 }
 
 /// Forwards the messages of exiting processes. Ends with this program.
-fn listen(listener: &UnixListener, events: &Sender<Event>) {
+fn listen(listener: &UnixListener, events: &Sender<WatchMessage>) {
     for stream in listener.incoming().flatten() {
         // A client that connects and sends nothing must not delay the others.
         let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
@@ -128,19 +128,19 @@ fn listen(listener: &UnixListener, events: &Sender<Event>) {
         // In a PID namespace of its own, a process knows itself by another id than the launcher does.
         if let Some(said) = said
             && let pid = hugeleaf_sys::peer_pid(&stream).unwrap_or(Pid(said))
-            && events.send(Event::Ends(pid, stream)).is_err()
+            && events.send(WatchMessage::Ends(pid, stream)).is_err()
         {
             return;
         }
     }
 }
 
-fn watch(mut tree: WatchedTree, events: &Receiver<Event>) -> WatchReport {
+fn watch(mut tree: WatchedTree, events: &Receiver<WatchMessage>) -> WatchReport {
     let mut pause = FIRST;
     let mut next = Instant::now() + pause;
     loop {
         match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(Event::Ends(pid, mut stream)) => {
+            Ok(WatchMessage::Ends(pid, mut stream)) => {
                 tree.ends(pid);
                 // The write may fail: the process may have waited long enough and be gone.
                 let _ = stream.write_all(b"\n");
@@ -150,7 +150,7 @@ fn watch(mut tree: WatchedTree, events: &Receiver<Event>) -> WatchReport {
                 pause = (pause * 2).min(LONGEST);
                 next = Instant::now() + pause;
             }
-            Ok(Event::Over) | Err(RecvTimeoutError::Disconnected) => {
+            Ok(WatchMessage::Over) | Err(RecvTimeoutError::Disconnected) => {
                 tree.survey();
                 return tree.found();
             }
@@ -161,7 +161,7 @@ fn watch(mut tree: WatchedTree, events: &Receiver<Event>) -> WatchReport {
 impl Watch {
     pub fn finish(self) -> Result<(f64, WatchReport), Failure> {
         let seconds = self.started.elapsed().as_secs_f64();
-        let _ = self.events.send(Event::Over);
+        let _ = self.events.send(WatchMessage::Over);
         let found = self.thread.join().map_err(|_| {
             Failure::new(
                 "run: --report: scanning the process tree failed",

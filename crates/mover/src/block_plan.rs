@@ -16,11 +16,11 @@ use hugeleaf_verdict::eligible::{self, MappingPart, PageStateBytes, is_resident}
 use hugeleaf_verdict::partial_blocks::PartialBlocks;
 
 use crate::options::Percent;
-use crate::outcome::{BytesByReason, Reason};
+use crate::outcome::{BytesByReason, UnchangedReason};
 use crate::process_memory::{BlockLocation, HeldBeforeSplit};
-use crate::split_refusals::NoSplit;
+use crate::split_refusals::SplitRefusal;
 
-pub use crate::process_memory::ObjectId;
+pub use crate::process_memory::BackingObjectId;
 pub use hugeleaf_verdict::eligible::MappingKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Block {
     pub role: MappingRole,
     pub kind: MappingKind,
     /// The object that backs it; (0, 0, 0, false) for private anonymous memory.
-    pub object: ObjectId,
+    pub object: BackingObjectId,
     /// Offset in the object, in bytes.
     pub offset: u64,
     /// True if another process of the plan promotes it; here it only has to be mapped.
@@ -49,7 +49,7 @@ pub struct Block {
 }
 
 /// Identifies a block of shared memory or a file in every process.
-pub type BlockKey = (ObjectId, u64);
+pub type BlockKey = (BackingObjectId, u64);
 
 impl Block {
     /// Returns the key that is the same in every process and at every address that maps the block; `None` for
@@ -61,7 +61,7 @@ impl Block {
     pub(crate) fn spot(&self) -> BlockLocation {
         match self.key() {
             Some((object, offset)) => (Pid(0), offset, object),
-            None => (self.pid, self.range.start(), ObjectId::default()),
+            None => (self.pid, self.range.start(), BackingObjectId::default()),
         }
     }
 
@@ -69,12 +69,12 @@ impl Block {
     /// cannot split memory that several processes map. MADV_COLD refuses locked memory (`can_madv_lru_vma`,
     /// mm/internal.h) and skips memory that several processes map (`madvise_cold_or_pageout_pte_range`,
     /// mm/madvise.c). A file is only unmapped by it.
-    pub fn one_way(&self, no_split: Option<NoSplit>) -> Option<Reason> {
+    pub fn one_way(&self, no_split: Option<SplitRefusal>) -> Option<UnchangedReason> {
         match self.kind {
             MappingKind::File => Some(eligible::Reason::FileStays.into()),
-            _ if self.locked => Some(Reason::Locked),
+            _ if self.locked => Some(UnchangedReason::Locked),
             MappingKind::Shared if self.map_only || !self.exclusive => {
-                no_split.map(|why| Reason::SharedByOthers(Some(why)))
+                no_split.map(|why| UnchangedReason::SharedByOthers(Some(why)))
             }
             _ => None,
         }
@@ -92,7 +92,7 @@ pub struct BlockPlan {
     /// The same by proportional share, so that each page counts once over all processes that map it.
     pub left_out_share: Vec<BytesByReason>,
     /// Hugetlb pages that other processes may map too: the object and the range in it.
-    pub pool_shared: Vec<(ObjectId, Range)>,
+    pub pool_shared: Vec<(BackingObjectId, Range)>,
     /// Blocks that are left out because parts of them are not resident.
     pub holes: BTreeMap<eligible::Reason, PartialBlocks>,
     /// Blocks of which every page is private to the process or the zero page, as after a split of a huge page. They
@@ -135,7 +135,7 @@ impl BlockPlan {
         holes.add(reason, there, missing);
     }
 
-    fn leave_out(&mut self, reason: impl Into<Reason>, bytes: Bytes, share: Bytes) {
+    fn leave_out(&mut self, reason: impl Into<UnchangedReason>, bytes: Bytes, share: Bytes) {
         let reason = reason.into();
         BytesByReason::add(&mut self.left_out, reason, bytes);
         BytesByReason::add(&mut self.left_out_share, reason, share);
@@ -460,13 +460,13 @@ pub fn judge_again(
     block: &Block,
     runs: &[PageRun],
     rules: &SelectionRules<'_>,
-) -> Result<Block, Option<Reason>> {
+) -> Result<Block, Option<UnchangedReason>> {
     let tally = PageStateBytes::from_runs(block.range, runs);
     if !tally.huge.is_zero() {
         return Err(None);
     }
     if tally.is_empty() {
-        return Err(Some(Reason::Unmapped));
+        return Err(Some(UnchangedReason::Unmapped));
     }
     let tally = match block.restores.is_zero() || rules.held.is_some() {
         true => tally,
@@ -583,7 +583,7 @@ pub fn chunk_len(blocks: &[Block], todo: &[usize], most: Bytes) -> usize {
     len
 }
 
-fn object_of(segment: &ProcessMapping) -> ObjectId {
+fn object_of(segment: &ProcessMapping) -> BackingObjectId {
     let (major, minor, inode) = segment.object;
     (major, minor, inode, segment.name.starts_with("/SYSV"))
 }

@@ -11,9 +11,9 @@ use hugeleaf_units::Range;
 use crate::block_plan::{Block, BlockKey};
 use crate::job::{BlockState, Job, ProcessWork};
 use crate::options::DemoteOptions;
-use crate::outcome::{Method, Reason, Stage};
-use crate::split_refusals::NoSplit;
-use crate::{pacer, readback, split_restore};
+use crate::outcome::{Method, Stage, UnchangedReason};
+use crate::split_refusals::SplitRefusal;
+use crate::{pacer, readback, restore_after_split};
 
 /// Number of attempts on a huge page that stays whole. The split unmaps the page first. A process
 /// that touches it at that moment holds a reference, and the split fails. Measured: of 131 huge
@@ -25,25 +25,25 @@ const PATH: &str = "sys/kernel/debug/split_huge_pages";
 
 /// Checks whether this host can split huge pages that these processes share with others. Opens the
 /// file and has the kernel split a range without memory. Changes nothing.
-pub fn can_split_shared(kernel: &Kernel, root: &Root, pids: &[Pid]) -> Result<(), NoSplit> {
+pub fn can_split_shared(kernel: &Kernel, root: &Root, pids: &[Pid]) -> Result<(), SplitRefusal> {
     let file = open(kernel, root)?;
     for pid in pids {
         match kernel.pidfd_open(*pid) {
             Ok(process) => probe(kernel, root, &file, &process)?,
             // This process has ended, which does not prevent the others.
             Err(e) if e.errno == Errno::SRCH => {}
-            Err(e) => return Err(NoSplit::Failed(e.errno)),
+            Err(e) => return Err(SplitRefusal::Failed(e.errno)),
         }
     }
     Ok(())
 }
 
-fn open(kernel: &Kernel, root: &Root) -> Result<ThpSplitFile, NoSplit> {
+fn open(kernel: &Kernel, root: &Root) -> Result<ThpSplitFile, SplitRefusal> {
     let opened = match kernel.open_split(Some(&root.path(PATH))) {
         Err(e) if e.errno == Errno::NOENT => kernel.open_split(None),
         answer => answer,
     };
-    opened.map_err(|e| NoSplit::from_errno(e.errno))
+    opened.map_err(|e| SplitRefusal::from_errno(e.errno))
 }
 
 /// Checks that the kernel accepts a split request for this process id and means this process. The
@@ -57,13 +57,13 @@ fn probe(
     root: &Root,
     file: &ThpSplitFile,
     process: &PidFd,
-) -> Result<(), NoSplit> {
+) -> Result<(), SplitRefusal> {
     let facts = root.read(format!("proc/self/fdinfo/{}", process.number()));
     match facts.known().and_then(|text| number_in_proc(text)) {
         Some(number) if number == i64::from(process.pid().0) => {}
         // The kernel reports -1 for a process that has ended.
         Some(-1) => return Ok(()),
-        _ => return Err(NoSplit::OtherNamespace),
+        _ => return Err(SplitRefusal::OtherNamespace),
     }
     let Ok(nothing) = Range::new(0, kernel.base_page().bytes().get()) else {
         return Ok(());
@@ -72,7 +72,7 @@ fn probe(
         Ok(()) => Ok(()),
         // The process ended or is about to end. Otherwise the later writes report the error again.
         Err(e) if is_of_the_process(e.errno) || is_passing(e.errno) => Ok(()),
-        Err(e) => Err(NoSplit::from_errno(e.errno)),
+        Err(e) => Err(SplitRefusal::from_errno(e.errno)),
     }
 }
 
@@ -85,7 +85,7 @@ fn number_in_proc(fdinfo: &str) -> Option<i64> {
 /// The file once it was opened, and the blocks that were split with it.
 #[derive(Default)]
 pub(crate) struct DebugfsSplitter {
-    file: Option<Result<ThpSplitFile, NoSplit>>,
+    file: Option<Result<ThpSplitFile, SplitRefusal>>,
     /// Blocks of shared memory that were split through one process. This also split them in all
     /// others that map them.
     done: HashSet<BlockKey>,
@@ -156,7 +156,7 @@ impl DebugfsSplitter {
             let state = work.states[i];
             let open = matches!(
                 state,
-                BlockState::Todo | BlockState::Called | BlockState::Again(Reason::Busy)
+                BlockState::Todo | BlockState::Called | BlockState::Again(UnchangedReason::Busy)
             );
             let block = &work.plan.blocks[i];
             if !open || block.locked {
@@ -230,7 +230,7 @@ impl DebugfsSplitter {
                     work.states[*i] = BlockState::Called;
                     work.methods[*i] = Some(Method::SplitFile);
                 }
-                split_restore::restore_after_split(job, work, slice);
+                restore_after_split::restore_after_split(job, work, slice);
             }
             Err(e) => {
                 let state = refused(job, work, &e);
@@ -266,15 +266,15 @@ fn is_passing(errno: Errno) -> bool {
 /// Maps an error of the write to a state (mm/huge_memory.c, split_huge_pages_write).
 fn refused(job: &Job<'_>, work: &mut ProcessWork, error: &SysError) -> BlockState {
     match error.errno {
-        errno if is_passing(errno) => BlockState::Again(Reason::Busy),
+        errno if is_passing(errno) => BlockState::Again(UnchangedReason::Busy),
         errno if is_of_the_process(errno) => match work.is_same(&job.context) {
-            true => BlockState::Failed(Reason::Refused),
-            false => BlockState::Failed(Reason::ProcessEnded),
+            true => BlockState::Failed(UnchangedReason::Refused),
+            false => BlockState::Failed(UnchangedReason::ProcessEnded),
         },
         errno => {
-            let why = NoSplit::from_errno(errno);
+            let why = SplitRefusal::from_errno(errno);
             work.no_split = Some(why);
-            BlockState::Failed(Reason::SharedByOthers(Some(why)))
+            BlockState::Failed(UnchangedReason::SharedByOthers(Some(why)))
         }
     }
 }
@@ -295,17 +295,20 @@ mod tests {
     #[test]
     fn every_refusal_says_why_and_what_to_do() {
         for (errno, why) in [
-            (Errno::NOENT, NoSplit::NoFile),
-            (Errno::NODEV, NoSplit::NoDebugfs),
-            (Errno::NOSYS, NoSplit::NoDebugfs),
-            (Errno::IO, NoSplit::Failed(Errno::IO)),
+            (Errno::NOENT, SplitRefusal::NoFile),
+            (Errno::NODEV, SplitRefusal::NoDebugfs),
+            (Errno::NOSYS, SplitRefusal::NoDebugfs),
+            (Errno::IO, SplitRefusal::Failed(Errno::IO)),
         ] {
-            assert_eq!(NoSplit::from_errno(errno), why);
+            assert_eq!(SplitRefusal::from_errno(errno), why);
             assert!(why.to_string().starts_with("debugfs split_huge_pages: "));
         }
         for errno in [Errno::PERM, Errno::ACCESS] {
-            let denied = NoSplit::from_errno(errno);
-            assert!(matches!(denied, NoSplit::NotRoot | NoSplit::Refused));
+            let denied = SplitRefusal::from_errno(errno);
+            assert!(matches!(
+                denied,
+                SplitRefusal::NotRoot | SplitRefusal::Refused
+            ));
             assert!(denied.remedy().is_some());
         }
     }

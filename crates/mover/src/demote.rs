@@ -10,12 +10,12 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use crate::block_plan;
 use crate::debugfs_split::{self, DebugfsSplitter};
 use crate::finish::{Outcome, finish};
-use crate::job::{BlockState, Context, Job, ProcessWork};
+use crate::job::{BlockState, Job, MoverContext, ProcessWork};
 use crate::options::DemoteOptions;
-use crate::outcome::{Method, Progress, Reason, Skipped, Stage};
+use crate::outcome::{Method, Progress, SkippedProcess, Stage, UnchangedReason};
 use crate::precondition::PreconditionError;
 use crate::process_memory::HeldBeforeSplit;
-use crate::{job, pacer, readback, split_restore};
+use crate::{job, pacer, readback, restore_after_split};
 
 /// Number of attempts on a huge page that stays whole although the kernel reported success. Another
 /// task held a reference to it at that moment.
@@ -44,7 +44,7 @@ pub fn demote(
     stop: &AtomicBool,
 ) -> Result<Outcome, PreconditionError> {
     let huge = job::huge_page_of(kernel, host)?;
-    let context = Context {
+    let context = MoverContext {
         kernel,
         root,
         host,
@@ -67,11 +67,11 @@ pub fn demote(
 }
 
 fn plan_all(
-    context: &Context<'_>,
+    context: &MoverContext<'_>,
     pids: &[Pid],
     options: &DemoteOptions,
     huge: PageSize,
-) -> Result<(Vec<ProcessWork>, Vec<Skipped>), PreconditionError> {
+) -> Result<(Vec<ProcessWork>, Vec<SkippedProcess>), PreconditionError> {
     let probe = (!options.dry_run).then_some(Advice::Cold);
     let (open, skipped) = job::open_all(context, pids, options.only.as_deref(), probe)?;
     let rules = job::rules(context, &open, options.only.as_deref(), huge);
@@ -132,7 +132,9 @@ fn pass_over(
     let mut at = 0;
     let mut len = most;
     while at < todo.len() {
-        if work.states[todo[at]] == BlockState::Failed(Reason::Denied) || !job.may_go_on(work) {
+        if work.states[todo[at]] == BlockState::Failed(UnchangedReason::Denied)
+            || !job.may_go_on(work)
+        {
             return;
         }
         let chunk = &todo[at..todo.len().min(at + len)];
@@ -155,7 +157,7 @@ fn pass_over(
         for i in &chunk[..through] {
             note(job, work, *i, BlockState::Called);
         }
-        split_restore::restore_after_split(job, work, &chunk[..through]);
+        restore_after_split::restore_after_split(job, work, &chunk[..through]);
         at += through;
         len = most;
         match answer {
@@ -185,11 +187,13 @@ fn note(job: &mut Job<'_>, work: &mut ProcessWork, block: usize, state: BlockSta
 /// Maps an error on one block to a state (mm/madvise.c).
 fn refused(job: &Job<'_>, work: &mut ProcessWork, block: usize, error: &SysError) -> BlockState {
     match error.errno {
-        Errno::AGAIN | Errno::INTR => BlockState::Again(Reason::Busy),
-        Errno::BUSY => BlockState::Again(Reason::Busy),
-        Errno::NOMEM => BlockState::Failed(Reason::Unmapped),
-        Errno::INVAL if work.plan.blocks[block].locked => BlockState::Failed(Reason::Locked),
-        Errno::INVAL => BlockState::Failed(Reason::Refused),
+        Errno::AGAIN | Errno::INTR => BlockState::Again(UnchangedReason::Busy),
+        Errno::BUSY => BlockState::Again(UnchangedReason::Busy),
+        Errno::NOMEM => BlockState::Failed(UnchangedReason::Unmapped),
+        Errno::INVAL if work.plan.blocks[block].locked => {
+            BlockState::Failed(UnchangedReason::Locked)
+        }
+        Errno::INVAL => BlockState::Failed(UnchangedReason::Refused),
         errno => job.failed(work, errno),
     }
 }

@@ -5,19 +5,19 @@ use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
 use crate::job::{Job, ProcessWork};
-use crate::outcome::{ProcessOutcome, Reason, Skipped, Stage, StoppedBy};
-use crate::pacer::Stalls;
+use crate::outcome::{ProcessOutcome, SkippedProcess, Stage, StoppedBy, UnchangedReason};
+use crate::outcome_totals::{self, OutcomeTotals};
+use crate::pacer::StallStats;
 use crate::process_memory::HeldBeforeSplit;
-use crate::totals::{self, Totals};
 use crate::{pacer, readback};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// One entry per requested process that was alive at the start, in the requested order.
     pub processes: Vec<ProcessOutcome>,
-    pub totals: Totals,
+    pub totals: OutcomeTotals,
     /// Requested processes that could not be worked on, with the reason.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedProcess>,
     pub interrupted: bool,
     pub stopped_by: Option<StoppedBy>,
     /// True if nothing was changed: `asked` then holds the planned amount, and `done` is 0.
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub seconds: f64,
     /// The part of it spent in promotion and demotion calls.
     #[serde(flatten)]
-    pub stalls: Stalls,
+    pub stalls: StallStats,
     /// Memory that blocks held after the split, if requested ([`crate::DemoteOptions::record_held`]).
     #[serde(skip)]
     pub held: HeldBeforeSplit,
@@ -57,7 +57,7 @@ impl Outcome {
         let missed = self.skipped.iter().any(|skipped| !skipped.error.is_end());
         let all =
             totals.done == totals.requested && self.processes.iter().all(|p| p.done == p.requested);
-        let untold = Reason::Not(eligible::Reason::ExclusiveUnknown);
+        let untold = UnchangedReason::Not(eligible::Reason::ExclusiveUnknown);
         let told =
             (self.processes.iter()).all(|p| p.left_out.iter().all(|part| part.reason != untold));
         let looked = !self.processes.is_empty() && told;
@@ -69,17 +69,17 @@ impl Outcome {
 pub(crate) fn finish(
     mut job: Job<'_>,
     mut works: Vec<ProcessWork>,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedProcess>,
     huge: PageSize,
     to_huge: bool,
     dry_run: bool,
 ) -> Outcome {
     job.report(Stage::ReadingBack, None);
     let unreached = match job.stopped_by {
-        Some(StoppedBy::MemoryPressure) => Reason::Pressure,
-        Some(StoppedBy::NoContiguousMemory) => Reason::NoContiguousMemory,
-        Some(StoppedBy::Signal) => Reason::Interrupted,
-        None => Reason::NotSeen,
+        Some(StoppedBy::MemoryPressure) => UnchangedReason::Pressure,
+        Some(StoppedBy::NoContiguousMemory) => UnchangedReason::NoContiguousMemory,
+        Some(StoppedBy::Signal) => UnchangedReason::Interrupted,
+        None => UnchangedReason::NotSeen,
     };
     let mut held = job.held.take();
     let read = |work: &mut ProcessWork| match dry_run {
@@ -87,7 +87,7 @@ pub(crate) fn finish(
         false => readback::outcome(&job.context, work, to_huge, unreached, held.as_mut()),
     };
     let processes: Vec<_> = works.iter_mut().map(read).collect();
-    let totals = totals::sum_totals(&works, &processes);
+    let totals = outcome_totals::sum_totals(&works, &processes);
     Outcome {
         processes,
         skipped,

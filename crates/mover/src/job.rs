@@ -10,16 +10,17 @@ use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, RealTimePriority, SysError
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::block_plan::{BlockPlan, SelectionRules};
-use crate::options::{Pace, Percent, ranges_of};
+use crate::options::{Percent, StallLimits, ranges_of};
 use crate::outcome::{
-    BlockResult, BytesByReason, Method, ProcessEnd, Progress, Reason, Skipped, Stage, StoppedBy,
+    BlockResult, BytesByReason, Method, Progress, SkippedProcess, Stage, StoppedBy, TargetLoss,
+    UnchangedReason,
 };
-use crate::pacer::Stalls;
+use crate::pacer::StallStats;
 use crate::precondition::PreconditionError;
 use crate::pressure::{self, Pressure, PressureSample};
-use crate::process_handle::{ProcessHandle, ProcessLoss};
+use crate::process_handle::{IdentityCheckError, ProcessHandle};
 use crate::process_memory::{HeldBeforeSplit, ProcessIdentity, ProcessRanges, push_joined};
-use crate::split_refusals::{NoSplit, ZeroRestoreError};
+use crate::split_refusals::{SplitRefusal, ZeroRestoreError};
 use crate::{pacer, privilege};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub(crate) enum BlockState {
     /// Part of a call that failed for one of several blocks; the failing block is unknown.
     Unknown,
     /// To be retried; the reason is final if the retries fail too.
-    Again(Reason),
-    Failed(Reason),
+    Again(UnchangedReason),
+    Failed(UnchangedReason),
 }
 
 pub(crate) struct ProcessWork {
@@ -42,12 +43,12 @@ pub(crate) struct ProcessWork {
     pub(crate) fates: Vec<BlockResult>,
     pub(crate) methods: Vec<Option<Method>>,
     /// Why memory that several processes map could not be split; also `None` if no split was needed.
-    pub(crate) no_split: Option<NoSplit>,
+    pub(crate) no_split: Option<SplitRefusal>,
     /// Zero pages that the split returned to the kernel and that were restored.
     pub(crate) brought_back: Bytes,
     /// Why other zero pages were not restored; also `None` if there were none.
     pub(crate) no_zeros: Option<ZeroRestoreError>,
-    pub(crate) lost: Option<ProcessLoss>,
+    pub(crate) lost: Option<IdentityCheckError>,
     pub(crate) spent: Duration,
     pub(crate) switched_on: bool,
 }
@@ -83,40 +84,40 @@ impl ProcessWork {
     }
 
     /// Returns true if the process is still the planned one, and records the loss otherwise.
-    pub(crate) fn is_same(&mut self, context: &Context<'_>) -> bool {
+    pub(crate) fn is_same(&mut self, context: &MoverContext<'_>) -> bool {
         if self.lost.is_none() {
             self.lost = self.identity.check(context.kernel, context.root).err();
         }
         self.lost.is_none()
     }
 
-    pub(crate) fn ended(&self) -> Option<ProcessEnd> {
+    pub(crate) fn ended(&self) -> Option<TargetLoss> {
         match self.lost {
-            Some(ProcessLoss::Ended(ended)) => Some(ended),
+            Some(IdentityCheckError::Ended(ended)) => Some(ended),
             _ => None,
         }
     }
 
-    pub(crate) fn lost_reason(&self) -> Option<Reason> {
+    pub(crate) fn lost_reason(&self) -> Option<UnchangedReason> {
         Some(match self.lost? {
-            ProcessLoss::Ended(_) => Reason::ProcessEnded,
-            ProcessLoss::Unsure(errno) => Reason::Other(errno),
+            IdentityCheckError::Ended(_) => UnchangedReason::ProcessEnded,
+            IdentityCheckError::Unsure(errno) => UnchangedReason::Other(errno),
         })
     }
 }
 
-pub(crate) type Opened = (ProcessHandle, Process);
+pub(crate) type OpenedProcess = (ProcessHandle, Process);
 
 /// Opens and reads the processes. The pidfd is opened first, so that all later reads belong to this process.
 ///
 /// # Errors
 /// The error of the first process if none of them can be worked on.
 pub(crate) fn open_all(
-    context: &Context<'_>,
+    context: &MoverContext<'_>,
     pids: &[Pid],
     only: Option<&[ProcessRanges]>,
     advice: Option<Advice>,
-) -> Result<(Vec<Opened>, Vec<Skipped>), PreconditionError> {
+) -> Result<(Vec<OpenedProcess>, Vec<SkippedProcess>), PreconditionError> {
     let mut open = Vec::new();
     let mut skipped = Vec::new();
     for pid in pids {
@@ -126,7 +127,7 @@ pub(crate) fn open_all(
             Err(e @ (PreconditionError::NoPidfd | PreconditionError::NoProcessMadvise)) => {
                 return Err(e);
             }
-            Err(error) => skipped.push(Skipped { pid: *pid, error }),
+            Err(error) => skipped.push(SkippedProcess { pid: *pid, error }),
         }
     }
     need_any(&open, &skipped)?;
@@ -137,7 +138,7 @@ pub(crate) fn open_all(
 ///
 /// # Errors
 /// The first process's error, if not.
-pub(crate) fn need_any<T>(left: &[T], skipped: &[Skipped]) -> Result<(), PreconditionError> {
+pub(crate) fn need_any<T>(left: &[T], skipped: &[SkippedProcess]) -> Result<(), PreconditionError> {
     if !left.is_empty() {
         return Ok(());
     }
@@ -146,11 +147,11 @@ pub(crate) fn need_any<T>(left: &[T], skipped: &[Skipped]) -> Result<(), Precond
 }
 
 fn open_one(
-    context: &Context<'_>,
+    context: &MoverContext<'_>,
     pid: Pid,
     only: Option<&[ProcessRanges]>,
     advice: Option<Advice>,
-) -> Result<Opened, PreconditionError> {
+) -> Result<OpenedProcess, PreconditionError> {
     let (kernel, root, host) = (context.kernel, context.root, context.host);
     let gone = || {
         PreconditionError::Process(ProcessError::Gone {
@@ -193,8 +194,8 @@ fn open_one(
     let identity = ProcessHandle { fd, pagemap, who };
     match identity.check(kernel, root) {
         Ok(()) => Ok((identity, process)),
-        Err(ProcessLoss::Ended(_)) => Err(gone()),
-        Err(ProcessLoss::Unsure(errno)) => Err(PreconditionError::Sys(SysError::new(
+        Err(IdentityCheckError::Ended(_)) => Err(gone()),
+        Err(IdentityCheckError::Unsure(errno)) => Err(PreconditionError::Sys(SysError::new(
             "poll",
             format!("of pidfd {pid}"),
             errno,
@@ -203,7 +204,7 @@ fn open_one(
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub(crate) struct MoverContext<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) root: &'a Root,
     pub(crate) host: &'a Host,
@@ -223,15 +224,15 @@ fn own_room(root: &Root) -> Option<Bytes> {
 }
 
 pub(crate) struct Job<'a> {
-    pub(crate) context: Context<'a>,
+    pub(crate) context: MoverContext<'a>,
     progress: &'a mut dyn FnMut(&Progress<'_>),
-    pub(crate) pace: Pace,
+    pub(crate) pace: StallLimits,
     floor: Bytes,
     last: PressureSample,
     /// Free room in this program's cgroups before active page cache is reclaimed; also `None` without limits.
     own_room: Option<Bytes>,
     start: Duration,
-    pub(crate) stalls: Stalls,
+    pub(crate) stalls: StallStats,
     pub(crate) held_back: Duration,
     pub(crate) stopped_by: Option<StoppedBy>,
     pub(crate) done: Bytes,
@@ -245,9 +246,9 @@ pub(crate) struct Job<'a> {
 
 impl<'a> Job<'a> {
     pub(crate) fn new(
-        context: Context<'a>,
+        context: MoverContext<'a>,
         progress: &'a mut dyn FnMut(&Progress<'_>),
-        pace: Pace,
+        pace: StallLimits,
         floor: Bytes,
     ) -> Job<'a> {
         let start = context.kernel.now();
@@ -259,7 +260,7 @@ impl<'a> Job<'a> {
             pace,
             floor,
             start,
-            stalls: Stalls::default(),
+            stalls: StallStats::default(),
             held_back: Duration::ZERO,
             stopped_by: None,
             done: Bytes::ZERO,
@@ -327,16 +328,16 @@ impl<'a> Job<'a> {
     /// Maps an error that does not concern the block itself to a state.
     pub(crate) fn failed(&self, work: &mut ProcessWork, errno: Errno) -> BlockState {
         let reason = match errno {
-            Errno::SRCH => Reason::ProcessEnded,
+            Errno::SRCH => UnchangedReason::ProcessEnded,
             // The right was there at the start, so the process has executed a set-user-id program. Its memory must
             // not be touched any more.
             errno if privilege::is_denied(errno) => {
                 for state in work.states.iter_mut().filter(|s| **s == BlockState::Todo) {
-                    *state = BlockState::Failed(Reason::Denied);
+                    *state = BlockState::Failed(UnchangedReason::Denied);
                 }
-                Reason::Denied
+                UnchangedReason::Denied
             }
-            errno => return BlockState::Failed(Reason::Other(errno)),
+            errno => return BlockState::Failed(UnchangedReason::Other(errno)),
         };
         work.is_same(&self.context);
         BlockState::Failed(reason)
@@ -412,8 +413,8 @@ impl<'a> Job<'a> {
 }
 
 pub(crate) fn rules<'a>(
-    context: &Context<'a>,
-    open: &[Opened],
+    context: &MoverContext<'a>,
+    open: &[OpenedProcess],
     only: Option<&[ProcessRanges]>,
     huge: PageSize,
 ) -> SelectionRules<'a> {

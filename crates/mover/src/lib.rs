@@ -23,10 +23,11 @@ pub mod block_plan;
 mod debugfs_split;
 mod demote;
 mod finish;
-mod free_page_backing;
+mod free_page_prefault;
 mod job;
 mod options;
 mod outcome;
+mod outcome_totals;
 pub mod pacer;
 mod precondition;
 pub mod pressure;
@@ -35,26 +36,25 @@ mod process_handle;
 mod process_memory;
 mod promote;
 mod readback;
+mod restore_after_split;
 mod split_refusals;
-mod split_restore;
-mod totals;
 mod working_set;
 
 pub use debugfs_split::can_split_shared;
 pub use demote::demote;
 pub use finish::Outcome;
-pub use options::{DemoteOptions, Pace, Percent, PromoteOptions};
+pub use options::{DemoteOptions, Percent, PromoteOptions, StallLimits};
 pub use outcome::{
-    BytesByReason, DoneBy, Method, ProcessEnd, ProcessOutcome, Progress, Reason, RoleOutcome,
-    Skipped, Stage, StoppedBy,
+    BytesByMethod, BytesByReason, Method, ProcessOutcome, Progress, RoleOutcome, SkippedProcess,
+    Stage, StoppedBy, TargetLoss, UnchangedReason,
 };
-pub use pacer::Stalls;
+pub use outcome_totals::OutcomeTotals;
+pub use pacer::StallStats;
 pub use precondition::PreconditionError;
 pub use process_memory::{HeldBeforeSplit, ProcessIdentity, ProcessRanges};
 pub use promote::promote;
-pub use split_refusals::{NoSplit, ZeroRestoreError};
-pub use totals::Totals;
+pub use split_refusals::{SplitRefusal, ZeroRestoreError};
 pub use working_set::{
-    AccessSample, MAX_LOCK_TIME, ScanOptions, TouchRate, may_walk, measure_touch_rate, sample,
-    walk_time,
+    AccessSample, MAX_LOCK_TIME, TouchRate, WorkingSetOptions, may_walk, measure_touch_rate,
+    sample, walk_time,
 };

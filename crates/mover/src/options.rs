@@ -52,24 +52,24 @@ impl FromStr for Percent {
 
 /// Limits on stalls: by all calls together, and by each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct StallLimits {
     /// Share of the time that calls may take, waiting included; 100% never pauses.
     pub budget: Percent,
     /// Longest time that one call should take; `None` for the fastest promotion. It is met by fewer huge pages per call. A
-    /// call for one huge page cannot be divided: [`crate::Stalls`] counts those that took longer.
+    /// call for one huge page cannot be divided: [`crate::StallStats`] counts those that took longer.
     pub longest_stall: Option<Duration>,
 }
 
-impl Default for Pace {
+impl Default for StallLimits {
     /// Limits calls to a tenth of the process's time.
-    fn default() -> Pace {
+    fn default() -> StallLimits {
         Percent(10).into()
     }
 }
 
-impl From<Percent> for Pace {
-    fn from(budget: Percent) -> Pace {
-        Pace {
+impl From<Percent> for StallLimits {
+    fn from(budget: Percent) -> StallLimits {
+        StallLimits {
             budget,
             longest_stall: None,
         }
@@ -78,7 +78,7 @@ impl From<Percent> for Pace {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromoteOptions {
-    pub pace: Pace,
+    pub pace: StallLimits,
     /// Part of a block that must be resident for promotion. Below 100% promotion fills the block, which grows the process:
     /// [`crate::ProcessOutcome::grown`] counts the growth.
     pub min_resident: Percent,
@@ -101,7 +101,7 @@ impl Default for PromoteOptions {
     /// A tenth of the process's time, fully resident blocks, five passes.
     fn default() -> PromoteOptions {
         PromoteOptions {
-            pace: Pace::default(),
+            pace: StallLimits::default(),
             min_resident: Percent::ALL,
             passes: 5,
             keep_available: None,
@@ -115,7 +115,7 @@ impl Default for PromoteOptions {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DemoteOptions {
-    pub pace: Pace,
+    pub pace: StallLimits,
     /// Only huge pages inside these ranges, e.g. [`crate::ProcessOutcome::moved`] of a promotion to be reverted; `None` for
     /// all huge pages.
     pub only: Option<Vec<ProcessRanges>>,

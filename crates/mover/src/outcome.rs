@@ -9,13 +9,13 @@ use hugeleaf_verdict::eligible;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use crate::pacer::Stalls;
+use crate::pacer::StallStats;
 use crate::precondition::PreconditionError;
 use crate::process_memory::{ProcessIdentity, ProcessRanges};
-use crate::split_refusals::{NoSplit, ZeroRestoreError};
+use crate::split_refusals::{SplitRefusal, ZeroRestoreError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Reason {
+pub enum UnchangedReason {
     #[error("{}", .0.says())]
     Not(eligible::Reason),
     // Refused by the kernel.
@@ -45,7 +45,7 @@ pub enum Reason {
     /// Several processes map it: MADV_COLD skips it and reports success. Holds why debugfs could not split it
     /// either, if that was tried.
     #[error("mapped by several processes{}", and_why(*.0))]
-    SharedByOthers(Option<NoSplit>),
+    SharedByOthers(Option<SplitRefusal>),
     #[error("locked in memory (mlock): the kernel refuses to split it")]
     Locked,
     // Ended early.
@@ -57,42 +57,42 @@ pub enum Reason {
     ProcessEnded,
 }
 
-fn and_why(why: Option<NoSplit>) -> String {
+fn and_why(why: Option<SplitRefusal>) -> String {
     match why {
         None => ": the kernel skips such pages and reports success".to_owned(),
         Some(why) => format!(", so a split needs {why}"),
     }
 }
 
-impl Reason {
+impl UnchangedReason {
     /// Returns a stable name for JSON and scripts.
     pub const fn id(self) -> &'static str {
         match self {
-            Reason::Not(reason) => reason.name(),
-            Reason::Busy => "busy",
-            Reason::CgroupLimit => "cgroup-limit",
-            Reason::NoContiguousMemory => "no-contiguous-memory",
-            Reason::Unmapped => "unmapped",
-            Reason::Refused => "refused",
-            Reason::Denied => "denied",
-            Reason::Other(_) => "other",
-            Reason::NotSeen => "not-seen",
-            Reason::SharedByOthers(_) => "shared-by-others",
-            Reason::Locked => "locked",
-            Reason::Interrupted => "interrupted",
-            Reason::Pressure => "memory-pressure",
-            Reason::ProcessEnded => "process-ended",
+            UnchangedReason::Not(reason) => reason.name(),
+            UnchangedReason::Busy => "busy",
+            UnchangedReason::CgroupLimit => "cgroup-limit",
+            UnchangedReason::NoContiguousMemory => "no-contiguous-memory",
+            UnchangedReason::Unmapped => "unmapped",
+            UnchangedReason::Refused => "refused",
+            UnchangedReason::Denied => "denied",
+            UnchangedReason::Other(_) => "other",
+            UnchangedReason::NotSeen => "not-seen",
+            UnchangedReason::SharedByOthers(_) => "shared-by-others",
+            UnchangedReason::Locked => "locked",
+            UnchangedReason::Interrupted => "interrupted",
+            UnchangedReason::Pressure => "memory-pressure",
+            UnchangedReason::ProcessEnded => "process-ended",
         }
     }
 }
 
-impl From<eligible::Reason> for Reason {
-    fn from(reason: eligible::Reason) -> Reason {
-        Reason::Not(reason)
+impl From<eligible::Reason> for UnchangedReason {
+    fn from(reason: eligible::Reason) -> UnchangedReason {
+        UnchangedReason::Not(reason)
     }
 }
 
-impl Serialize for Reason {
+impl Serialize for UnchangedReason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Reason", 2)?;
         fields.serialize_field("reason", self.id())?;
@@ -104,13 +104,13 @@ impl Serialize for Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct BytesByReason {
     #[serde(flatten)]
-    pub reason: Reason,
+    pub reason: UnchangedReason,
     pub bytes: Bytes,
 }
 
 impl BytesByReason {
     /// Adds to a table that lists each reason once, in the order of first occurrence.
-    pub fn add(table: &mut Vec<BytesByReason>, reason: Reason, bytes: Bytes) {
+    pub fn add(table: &mut Vec<BytesByReason>, reason: UnchangedReason, bytes: Bytes) {
         if bytes.is_zero() {
             return;
         }
@@ -138,7 +138,7 @@ pub(crate) enum BlockResult {
     /// Nothing was tried (dry run).
     Planned,
     Done,
-    Failed(Reason),
+    Failed(UnchangedReason),
 }
 
 impl BlockResult {
@@ -147,7 +147,7 @@ impl BlockResult {
     pub(crate) fn worse(self, other: BlockResult) -> BlockResult {
         let rank = |fate: BlockResult| match fate {
             BlockResult::Planned => 0,
-            BlockResult::Failed(Reason::ProcessEnded) => 1,
+            BlockResult::Failed(UnchangedReason::ProcessEnded) => 1,
             BlockResult::Done => 2,
             BlockResult::Failed(_) => 3,
         };
@@ -160,7 +160,7 @@ impl BlockResult {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ProcessEnd {
+pub enum TargetLoss {
     /// The process exited, or its id now belongs to another process.
     Exited,
     /// The process executed another program (execve), which replaced its memory.
@@ -176,7 +176,7 @@ hugeleaf_units::named! {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct DoneBy {
+pub struct BytesByMethod {
     #[serde(rename = "by")]
     pub method: Method,
     pub bytes: Bytes,
@@ -226,7 +226,7 @@ pub struct ProcessOutcome {
     #[serde(rename = "done_bytes")]
     pub done: Bytes,
     /// By method. Less than `done` if the kernel changed some of it without a call.
-    pub done_by: Vec<DoneBy>,
+    pub done_by: Vec<BytesByMethod>,
     pub failed: Vec<BytesByReason>,
     pub left_out: Vec<BytesByReason>,
     /// Memory that was filled up because `min_resident` was below 100%: planned, and promoted.
@@ -271,7 +271,7 @@ pub struct ProcessOutcome {
     pub resident_after: Option<Bytes>,
     /// True if THP was switched on for a process that had disabled it for itself, or would be in a dry run.
     pub thp_enabled: bool,
-    pub ended: Option<ProcessEnd>,
+    pub ended: Option<TargetLoss>,
 }
 
 impl ProcessOutcome {
@@ -294,7 +294,7 @@ pub enum StoppedBy {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Skipped {
+pub struct SkippedProcess {
     pub pid: Pid,
     #[serde(serialize_with = "in_words")]
     pub error: PreconditionError,
@@ -328,7 +328,7 @@ pub struct Progress<'a> {
     /// Time since the start.
     pub elapsed: Duration,
     /// Time of it in promotion and demotion calls, which the budget bounds.
-    pub stalls: Stalls,
+    pub stalls: StallStats,
     /// Memory that cannot be demoted, known before the first call; the reason with most bytes.
     pub one_way: Option<BytesByReason>,
 }

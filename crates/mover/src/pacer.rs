@@ -13,7 +13,7 @@ use hugeleaf_units::time::seconds;
 use hugeleaf_units::{Bytes, PageSize};
 use serde::{Deserialize, Serialize};
 
-use crate::options::{Pace, Percent};
+use crate::options::{Percent, StallLimits};
 
 /// Copy rate of one processor onto huge pages per second, for an estimate before the first call. A 2-core virtual
 /// machine reaches 1.1 to 2 GiB once the memory is warm.
@@ -37,14 +37,14 @@ pub fn pause_after(took: Duration, budget: Percent) -> Duration {
 
 /// Stall statistics of one piece of work. A call holds up the process for at most its own length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Stalls {
+pub struct StallStats {
     #[serde(rename = "calls")]
     pub count: u64,
     #[serde(rename = "call_seconds", alias = "moving_seconds", with = "seconds")]
     pub total: Duration,
     #[serde(rename = "longest_stall_seconds", with = "seconds")]
     pub longest: Duration,
-    /// Calls longer than [`Pace::longest_stall`]; 0 without that bound.
+    /// Calls longer than [`StallLimits::longest_stall`]; 0 without that bound.
     #[serde(rename = "calls_over_bound")]
     pub over: u64,
     /// Calls longer than twice that bound.
@@ -52,11 +52,11 @@ pub struct Stalls {
     pub over_twice: u64,
 }
 
-impl Stalls {
+impl StallStats {
     /// Counts a call.
-    pub fn add(&mut self, took: Duration, pace: Pace) {
+    pub fn add(&mut self, took: Duration, pace: StallLimits) {
         let is_over = |n: u32| pace.longest_stall.is_some_and(|most| took > most * n);
-        self.join(&Stalls {
+        self.join(&StallStats {
             count: 1,
             total: took,
             longest: took,
@@ -66,7 +66,7 @@ impl Stalls {
     }
 
     /// Adds the calls of other work.
-    pub fn join(&mut self, other: &Stalls) {
+    pub fn join(&mut self, other: &StallStats) {
         self.count += other.count;
         self.total = self.total.saturating_add(other.total);
         self.longest = self.longest.max(other.longest);
@@ -76,7 +76,7 @@ impl Stalls {
 }
 
 /// Returns how much memory one call may move: one huge page if a budget or a longest stall is set.
-pub fn bytes_a_call(pace: Pace, huge: PageSize) -> Bytes {
+pub fn bytes_a_call(pace: StallLimits, huge: PageSize) -> Bytes {
     match (pace.budget, pace.longest_stall) {
         (Percent::ALL, None) => Bytes(huge.round_down(LARGEST_CALL.get())).max(huge.bytes()),
         _ => huge.bytes(),
@@ -84,7 +84,7 @@ pub fn bytes_a_call(pace: Pace, huge: PageSize) -> Bytes {
 }
 
 /// Returns how much memory one call may map into a process that shares huge pages with another.
-pub fn map_only_per_call(pace: Pace, huge: PageSize) -> Bytes {
+pub fn map_only_per_call(pace: StallLimits, huge: PageSize) -> Bytes {
     let pages = if pace.longest_stall.is_some() {
         1
     } else {
@@ -97,18 +97,18 @@ pub fn map_only_per_call(pace: Pace, huge: PageSize) -> Bytes {
 
 /// Returns how many huge pages one call splits. A call could take 1024. But memory that a split removes is restored
 /// after each call, and must not be missing for long, or permanently if this program is killed meanwhile.
-pub fn splits_a_call(pace: Pace) -> usize {
+pub fn splits_a_call(pace: StallLimits) -> usize {
     within(pace, 4)
 }
 
 /// Returns how many huge pages one write to `split_huge_pages` covers. The process's memory map is locked for reading
 /// during the write, and Ctrl-C waits for it.
-pub fn splits_a_write(pace: Pace) -> usize {
+pub fn splits_a_write(pace: StallLimits) -> usize {
     within(pace, if pace.budget == Percent::ALL { 32 } else { 4 })
 }
 
 /// Returns how many splits fit into the longest stall, at most `most`.
-fn within(pace: Pace, most: usize) -> usize {
+fn within(pace: StallLimits, most: usize) -> usize {
     let Some(longest) = pace.longest_stall else {
         return most;
     };
@@ -129,10 +129,10 @@ mod tests {
         Percent::new(n).unwrap()
     }
 
-    fn bounded(longest: Duration) -> Pace {
-        Pace {
+    fn bounded(longest: Duration) -> StallLimits {
+        StallLimits {
             longest_stall: Some(longest),
-            ..Pace::default()
+            ..StallLimits::default()
         }
     }
 
@@ -155,12 +155,12 @@ mod tests {
 
     #[test]
     fn stalls_are_counted_against_their_bound() {
-        let mut stalls = Stalls::default();
+        let mut stalls = StallStats::default();
         let ms = Duration::from_millis;
         for took in [ms(1), ms(5), ms(6), ms(10), ms(11)] {
             stalls.add(took, bounded(ms(5)));
         }
-        stalls.add(ms(20), Pace::default());
+        stalls.add(ms(20), StallLimits::default());
         let is = (stalls.count, stalls.total, stalls.longest);
         assert_eq!(is, (6, ms(53), ms(20)));
         assert_eq!((stalls.over, stalls.over_twice), (3, 1));
@@ -169,8 +169,11 @@ mod tests {
     #[test]
     fn one_huge_page_a_call_unless_all_time_is_given() {
         let (small, large) = ("2M".parse().unwrap(), "512M".parse::<PageSize>().unwrap());
-        let (most, any) = (Pace::from(percent(99)), Pace::from(Percent::ALL));
-        let millisecond = Pace {
+        let (most, any) = (
+            StallLimits::from(percent(99)),
+            StallLimits::from(Percent::ALL),
+        );
+        let millisecond = StallLimits {
             longest_stall: Some(Duration::from_millis(1)),
             ..any
         };

@@ -66,10 +66,10 @@ pub struct ProcessRanges {
 
 /// Device (major, minor), inode, and a flag for SysV segments. Those number their inodes separately, on the same device
 /// as other shared memory.
-pub type ObjectId = (u32, u32, u64, bool);
+pub type BackingObjectId = (u32, u32, u64, bool);
 
 /// Location of a block: process (0 for memory that several map), address or offset, and object.
-pub(crate) type BlockLocation = (Pid, u64, ObjectId);
+pub(crate) type BlockLocation = (Pid, u64, BackingObjectId);
 
 /// Memory that each block held when it was split. A block may become huge again while it holds as much, because it then
 /// regains its former size. Otherwise promotion would permanently refill memory that its process freed since.

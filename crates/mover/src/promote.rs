@@ -7,18 +7,18 @@ use std::time::Duration;
 use hugeleaf_host::process::maps::{MapLine, read_maps};
 use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
-use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
+use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, PageScanDetail, Pid, SysError, frames_of};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_verdict::eligible::{self, MappingKind};
 
 use crate::block_plan::{self, Block, SelectionRules};
 use crate::finish::{Outcome, finish};
-use crate::free_page_backing::FreePageBacking;
-use crate::job::{BlockState, Context, Job, Opened, ProcessWork};
+use crate::free_page_prefault::FreePagePrefault;
+use crate::job::{BlockState, Job, MoverContext, OpenedProcess, ProcessWork};
 use crate::options::{Percent, PromoteOptions};
-use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
+use crate::outcome::{Method, Progress, SkippedProcess, Stage, StoppedBy, UnchangedReason};
 use crate::precondition::PreconditionError;
-use crate::{job, pacer, pressure, privilege, readback, totals};
+use crate::{job, outcome_totals, pacer, pressure, privilege, readback};
 
 /// Pause before the second pass; doubled for each later one.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -45,7 +45,7 @@ pub fn promote(
     if !kernel.supports_collapse() {
         return Err(PreconditionError::NoCollapse);
     }
-    let context = Context {
+    let context = MoverContext {
         kernel,
         root,
         host,
@@ -56,14 +56,14 @@ pub fn promote(
         .unwrap_or_else(|| pressure::floor_of(host, huge));
     let mut job = Job::new(context, progress, options.pace, floor);
     let (mut works, mut skipped) = plan_all(&context, pids, options, huge)?;
-    job.one_way = totals::one_way(&context, &mut works);
+    job.one_way = outcome_totals::one_way(&context, &mut works);
     job.begin(&works);
     if !options.dry_run {
         switch_on(&mut job, &mut works, &mut skipped)?;
         let mut mover = PromotionRun {
             job: &mut job,
             rules: rules(&context, &[], options, huge),
-            fetch: FreePageBacking::default(),
+            fetch: FreePagePrefault::default(),
             out_of_memory: 0,
             ahead: None,
         };
@@ -73,11 +73,11 @@ pub fn promote(
 }
 
 fn plan_all(
-    context: &Context<'_>,
+    context: &MoverContext<'_>,
     pids: &[Pid],
     options: &PromoteOptions,
     huge: PageSize,
-) -> Result<(Vec<ProcessWork>, Vec<Skipped>), PreconditionError> {
+) -> Result<(Vec<ProcessWork>, Vec<SkippedProcess>), PreconditionError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
     let (mut open, mut skipped) = job::open_all(context, pids, options.only.as_deref(), probe)?;
     let mut switched = Vec::new();
@@ -106,9 +106,9 @@ fn plan_all(
 /// # Errors
 /// The first process's error, if none is left.
 fn plan_switch(
-    context: &Context<'_>,
-    open: &mut Vec<Opened>,
-    skipped: &mut Vec<Skipped>,
+    context: &MoverContext<'_>,
+    open: &mut Vec<OpenedProcess>,
+    skipped: &mut Vec<SkippedProcess>,
 ) -> Result<Vec<Pid>, PreconditionError> {
     let mut switched = Vec::new();
     open.retain_mut(|(_, process)| {
@@ -117,7 +117,7 @@ fn plan_switch(
             return true;
         }
         if let Err(error) = need_unfiltered(context.root, pid) {
-            skipped.push(Skipped { pid, error });
+            skipped.push(SkippedProcess { pid, error });
             return false;
         }
         process.thp_disabled = Fact::Known(false);
@@ -135,7 +135,7 @@ fn plan_switch(
 fn switch_on(
     job: &mut Job<'_>,
     works: &mut Vec<ProcessWork>,
-    skipped: &mut Vec<Skipped>,
+    skipped: &mut Vec<SkippedProcess>,
 ) -> Result<(), PreconditionError> {
     works.retain_mut(|work| {
         let is_planned = std::mem::take(&mut work.switched_on);
@@ -148,7 +148,7 @@ fn switch_on(
             Err(_) if job.is_asked_to_stop() => return true,
             Err(error) => {
                 let pid = work.identity.pid();
-                skipped.push(Skipped { pid, error });
+                skipped.push(SkippedProcess { pid, error });
             }
         }
         work.switched_on
@@ -187,8 +187,8 @@ fn need_unfiltered(root: &Root, pid: Pid) -> Result<(), PreconditionError> {
 }
 
 fn rules<'a>(
-    context: &Context<'a>,
-    open: &[Opened],
+    context: &MoverContext<'a>,
+    open: &[OpenedProcess],
     options: &'a PromoteOptions,
     huge: PageSize,
 ) -> SelectionRules<'a> {
@@ -203,7 +203,7 @@ fn rules<'a>(
 struct PromotionRun<'c, 'a> {
     job: &'c mut Job<'a>,
     rules: SelectionRules<'a>,
-    fetch: FreePageBacking,
+    fetch: FreePagePrefault,
     out_of_memory: u32,
     /// Pages of the next chunk, if they were read during the last call.
     ahead: Option<(Range, Result<PageMap, SysError>)>,
@@ -318,7 +318,8 @@ impl PromotionRun<'_, '_> {
             return self.parts(work, parts);
         };
         std::thread::scope(|scope| {
-            let look = scope.spawn(|| kernel.page_map(&pagemap, range, ScanDetail::ExclusiveFirst));
+            let look =
+                scope.spawn(|| kernel.page_map(&pagemap, range, PageScanDetail::ExclusiveFirst));
             self.parts(work, parts);
             self.ahead = look.join().ok().map(|map| (range, map));
         });
@@ -337,13 +338,17 @@ impl PromotionRun<'_, '_> {
         let kernel = self.job.context.kernel;
         let map = match self.ahead.take().filter(|(seen, _)| *seen == range) {
             Some((_, map)) => map,
-            None => kernel.page_map(pagemap, range, ScanDetail::ExclusiveFirst),
+            None => kernel.page_map(pagemap, range, PageScanDetail::ExclusiveFirst),
         };
         let map = match map {
             Ok(map) => map,
             Err(e) => {
                 work.is_same(&self.job.context);
-                mark(work, chunk, BlockState::Failed(Reason::Other(e.errno)));
+                mark(
+                    work,
+                    chunk,
+                    BlockState::Failed(UnchangedReason::Other(e.errno)),
+                );
                 return Vec::new();
             }
         };
@@ -354,7 +359,7 @@ impl PromotionRun<'_, '_> {
                 Ok(fresh) => work.plan.blocks[*i] = fresh,
                 Err(None) => work.states[*i] = BlockState::Called,
                 // Most likely under migration to another frame, so it returns soon.
-                Err(Some(reason @ Reason::Not(eligible::Reason::Swapped))) => {
+                Err(Some(reason @ UnchangedReason::Not(eligible::Reason::Swapped))) => {
                     work.states[*i] = BlockState::Again(reason);
                     held.insert(*i);
                 }
@@ -424,12 +429,12 @@ impl PromotionRun<'_, '_> {
             self.out_of_memory = 0;
         }
         let state = match error.errno {
-            Errno::AGAIN | Errno::INTR => BlockState::Again(Reason::Busy),
-            Errno::BUSY => BlockState::Again(Reason::CgroupLimit),
+            Errno::AGAIN | Errno::INTR => BlockState::Again(UnchangedReason::Busy),
+            Errno::BUSY => BlockState::Again(UnchangedReason::CgroupLimit),
             Errno::NOMEM => self.no_memory(work, range),
             Errno::INVAL => match is_mapped(self.job.context.root, work.identity.pid(), range) {
-                true => BlockState::Failed(Reason::Refused),
-                false => BlockState::Failed(Reason::Unmapped),
+                true => BlockState::Failed(UnchangedReason::Refused),
+                false => BlockState::Failed(UnchangedReason::Unmapped),
             },
             errno => self.job.failed(work, errno),
         };
@@ -439,7 +444,7 @@ impl PromotionRun<'_, '_> {
     /// Distinguishes the two meanings of ENOMEM: an unmapped range, and no contiguous memory.
     fn no_memory(&mut self, work: &ProcessWork, range: Range) -> BlockState {
         if !is_mapped(self.job.context.root, work.identity.pid(), range) {
-            return BlockState::Failed(Reason::Unmapped);
+            return BlockState::Failed(UnchangedReason::Unmapped);
         }
         self.out_of_memory += 1;
         if self.out_of_memory >= OUT_OF_MEMORY_CALLS {
@@ -447,7 +452,7 @@ impl PromotionRun<'_, '_> {
         } else {
             self.job.hold_back(work, BACK_OFF * 10);
         }
-        BlockState::Again(Reason::NoContiguousMemory)
+        BlockState::Again(UnchangedReason::NoContiguousMemory)
     }
 }
 

@@ -2,17 +2,17 @@
 //! not reliable.
 
 use hugeleaf_host::{MappingRole, Process, ReadDetail};
-use hugeleaf_sys::{PageRun, PageState, ScanDetail};
+use hugeleaf_sys::{PageRun, PageScanDetail, PageState};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::MappingKind;
 
 use crate::block_plan::{self, Block};
-use crate::job::{BlockState, Context, ProcessWork};
+use crate::job::{BlockState, MoverContext, ProcessWork};
 use crate::outcome::{
-    BlockResult, BytesByReason, DoneBy, Method, ProcessOutcome, Reason, RoleOutcome,
+    BlockResult, BytesByMethod, BytesByReason, Method, ProcessOutcome, RoleOutcome, UnchangedReason,
 };
 use crate::process_memory::{HeldBeforeSplit, push_joined};
-use crate::split_restore;
+use crate::restore_after_split;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadbackState {
@@ -25,7 +25,10 @@ pub(crate) enum ReadbackState {
 
 /// Returns the current state of a process's blocks, in their order; `None` if the page map does not
 /// report huge pages (Linux before 6.7) or cannot be read.
-pub(crate) fn read_pages(context: &Context<'_>, work: &ProcessWork) -> Option<Vec<ReadbackState>> {
+pub(crate) fn read_pages(
+    context: &MoverContext<'_>,
+    work: &ProcessWork,
+) -> Option<Vec<ReadbackState>> {
     let blocks = &work.plan.blocks;
     let pagemap = &work.identity.pagemap;
     let mut now = Vec::with_capacity(blocks.len());
@@ -34,7 +37,9 @@ pub(crate) fn read_pages(context: &Context<'_>, work: &ProcessWork) -> Option<Ve
         let len = neighbours(&blocks[at..]);
         let part = &blocks[at..at + len];
         let range = Range::new(part[0].range.start(), part[len - 1].range.end()).ok()?;
-        let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes);
+        let map = context
+            .kernel
+            .page_map(pagemap, range, PageScanDetail::Sizes);
         let map = map.ok().filter(|map| map.huge_known)?;
         now.extend(states_of(part, &map.runs));
         at += len;
@@ -79,10 +84,10 @@ pub(crate) fn planned(work: &ProcessWork) -> ProcessOutcome {
 /// Returns the outcome of one promoted (`to_huge`) or demoted process. `unreached` is the reason
 /// for blocks that were not tried.
 pub(crate) fn outcome(
-    context: &Context<'_>,
+    context: &MoverContext<'_>,
     work: &mut ProcessWork,
     to_huge: bool,
-    unreached: Reason,
+    unreached: UnchangedReason,
     held: Option<&mut HeldBeforeSplit>,
 ) -> ProcessOutcome {
     let (now, after) = match work.is_same(context) {
@@ -103,19 +108,21 @@ pub(crate) fn outcome(
             if !to_huge {
                 let split = work.fates.iter().map(|fate| *fate == BlockResult::Done);
                 let split: Vec<bool> = split.collect();
-                outcome.zeros_lost = split_restore::unrestored_zeros(context, work, &split, held);
+                outcome.zeros_lost =
+                    restore_after_split::unrestored_zeros(context, work, &split, held);
                 outcome.no_zeros = work.no_zeros;
             }
         }
         (None, None) => {
             tell_totals(&mut outcome, work, after.as_ref(), to_huge, unreached);
-            work.fates = vec![BlockResult::Failed(Reason::NotSeen); work.plan.blocks.len()];
+            work.fates =
+                vec![BlockResult::Failed(UnchangedReason::NotSeen); work.plan.blocks.len()];
         }
     }
     outcome
 }
 
-fn read_after(context: &Context<'_>, work: &ProcessWork) -> Option<Process> {
+fn read_after(context: &MoverContext<'_>, work: &ProcessWork) -> Option<Process> {
     // Segments are needed only if the page map does not distinguish huge pages.
     let looking = match work.plan.huge_unknown {
         true => ReadDetail::Segments,
@@ -158,7 +165,7 @@ fn tell_blocks(
     work: &ProcessWork,
     now: &[ReadbackState],
     to_huge: bool,
-    unreached: Reason,
+    unreached: UnchangedReason,
 ) -> Vec<BlockResult> {
     let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
     let mut fates = Vec::with_capacity(now.len());
@@ -184,10 +191,10 @@ fn tell_blocks(
             continue;
         }
         let reason = match *now {
-            ReadbackState::Nothing if *state == BlockState::Called => Reason::Unmapped,
+            ReadbackState::Nothing if *state == BlockState::Called => UnchangedReason::Unmapped,
             _ => {
                 let passed_over = !to_huge && is_passed_over(block, *method);
-                why_not(*state, work, passed_over, unreached).unwrap_or(Reason::NotSeen)
+                why_not(*state, work, passed_over, unreached).unwrap_or(UnchangedReason::NotSeen)
             }
         };
         BytesByReason::add(&mut outcome.failed, reason, len);
@@ -203,7 +210,7 @@ fn tell_totals(
     work: &ProcessWork,
     after: Option<&Process>,
     to_huge: bool,
-    unreached: Reason,
+    unreached: UnchangedReason,
 ) {
     let mut rest = Vec::new();
     for role in &mut outcome.by_role {
@@ -249,7 +256,7 @@ fn tell_totals(
     }
     BytesByReason::add(
         &mut outcome.failed,
-        Reason::NotSeen,
+        UnchangedReason::NotSeen,
         outcome.requested - counted,
     );
     if outcome.done == outcome.requested && !outcome.done.is_zero() {
@@ -263,12 +270,12 @@ fn why_not(
     state: BlockState,
     work: &ProcessWork,
     passed_over: bool,
-    unreached: Reason,
-) -> Option<Reason> {
+    unreached: UnchangedReason,
+) -> Option<UnchangedReason> {
     match state {
         BlockState::Todo | BlockState::Unknown => Some(unreached),
         BlockState::Again(reason) | BlockState::Failed(reason) => Some(reason),
-        BlockState::Called => passed_over.then_some(Reason::SharedByOthers(work.no_split)),
+        BlockState::Called => passed_over.then_some(UnchangedReason::SharedByOthers(work.no_split)),
     }
 }
 
@@ -278,11 +285,11 @@ fn is_passed_over(block: &Block, method: Option<Method>) -> bool {
     !block.exclusive && method != Some(Method::SplitFile)
 }
 
-fn by(table: &mut Vec<DoneBy>, method: Option<Method>, bytes: Bytes) {
+fn by(table: &mut Vec<BytesByMethod>, method: Option<Method>, bytes: Bytes) {
     let Some(method) = method else { return };
     match table.iter_mut().find(|d| d.method == method) {
         Some(done) => done.bytes += bytes,
-        None => table.push(DoneBy { method, bytes }),
+        None => table.push(BytesByMethod { method, bytes }),
     }
 }
 

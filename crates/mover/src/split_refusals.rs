@@ -5,7 +5,7 @@ use hugeleaf_sys::{Errno, SysError};
 use crate::privilege;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum NoSplit {
+pub enum SplitRefusal {
     #[error("debugfs split_huge_pages: only root may open it")]
     NotRoot,
     #[error("debugfs split_huge_pages: refused even to root (kernel lockdown, or a container)")]
@@ -24,29 +24,29 @@ pub enum NoSplit {
     Failed(Errno),
 }
 
-impl NoSplit {
-    pub(crate) fn from_errno(errno: Errno) -> NoSplit {
+impl SplitRefusal {
+    pub(crate) fn from_errno(errno: Errno) -> SplitRefusal {
         match errno {
-            Errno::NOENT => NoSplit::NoFile,
-            Errno::NODEV | Errno::NOSYS => NoSplit::NoDebugfs,
+            Errno::NOENT => SplitRefusal::NoFile,
+            Errno::NODEV | Errno::NOSYS => SplitRefusal::NoDebugfs,
             errno if privilege::is_denied(errno) => match hugeleaf_sys::effective_uid() {
-                0 => NoSplit::Refused,
-                _ => NoSplit::NotRoot,
+                0 => SplitRefusal::Refused,
+                _ => SplitRefusal::NotRoot,
             },
-            errno => NoSplit::Failed(errno),
+            errno => SplitRefusal::Failed(errno),
         }
     }
 
     pub const fn remedy(self) -> Option<&'static str> {
         match self {
-            NoSplit::NotRoot => Some("run as root"),
-            NoSplit::Refused => Some(
+            SplitRefusal::NotRoot => Some("run as root"),
+            SplitRefusal::Refused => Some(
                 "run it outside containers, on a kernel that is not locked down: cat \
                  /sys/kernel/security/lockdown",
             ),
-            NoSplit::NoDebugfs => Some("boot a kernel with debugfs, without debugfs=off"),
-            NoSplit::OtherNamespace => Some("run it on the host itself, outside containers"),
-            NoSplit::NoFile | NoSplit::Failed(_) => None,
+            SplitRefusal::NoDebugfs => Some("boot a kernel with debugfs, without debugfs=off"),
+            SplitRefusal::OtherNamespace => Some("run it on the host itself, outside containers"),
+            SplitRefusal::NoFile | SplitRefusal::Failed(_) => None,
         }
     }
 }

@@ -15,7 +15,7 @@ use hugeleaf_host::process::identity;
 use hugeleaf_host::process::maps::{SmapsEntry, read_maps, read_smaps_lines};
 use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_host::{Fact, PageRun, PageState, Root};
-use hugeleaf_sys::{Kernel, Pid, ScanDetail, write_value};
+use hugeleaf_sys::{Kernel, PageScanDetail, Pid, write_value};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::predict::AccessScan as Touches;
 
@@ -29,7 +29,7 @@ const WALK_TIME_PER_PAGE: Duration = Duration::from_nanos(100);
 
 /// Settings for watching a process.
 #[derive(Debug, Clone, Copy)]
-pub struct ScanOptions<'a> {
+pub struct WorkingSetOptions<'a> {
     pub time: Duration,
     /// Longest time that the walk may keep the process from mapping memory.
     pub held: Duration,
@@ -58,7 +58,7 @@ pub fn measure_touch_rate(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
-    time: ScanOptions<'_>,
+    time: WorkingSetOptions<'_>,
 ) -> Result<TouchRate, String> {
     watch(kernel, root, pid, time, "smaps_rollup").map(|seen| TouchRate {
         bytes_per_second: seen.rate(),
@@ -74,7 +74,7 @@ pub fn sample(
     root: &Root,
     pid: Pid,
     ranges: &[Range],
-    time: ScanOptions<'_>,
+    time: WorkingSetOptions<'_>,
 ) -> Result<AccessSample, String> {
     let seen = watch(kernel, root, pid, time, "smaps")?;
     let of_ranges = |entry: &&SmapsEntry| {
@@ -119,7 +119,7 @@ fn watch(
     kernel: &Kernel,
     root: &Root,
     pid: Pid,
-    ScanOptions { time, held, stop }: ScanOptions<'_>,
+    WorkingSetOptions { time, held, stop }: WorkingSetOptions<'_>,
     file: &str,
 ) -> Result<SmapsSample, String> {
     let before = identity(root, pid).map_err(|e| e.to_string())?;
@@ -176,7 +176,7 @@ pub fn walk_time(kernel: &Kernel, root: &Root, pid: Pid) -> Result<Duration, Str
     let maps = root.parse_lines(format!("proc/{pid}/maps"), read_maps);
     let mut small = Bytes::ZERO;
     for mapping in maps.known().into_iter().flatten() {
-        let map = kernel.page_map(&pagemap, mapping.range, ScanDetail::Sizes);
+        let map = kernel.page_map(&pagemap, mapping.range, PageScanDetail::Sizes);
         let Ok(map) = map.map_err(|e| e.to_string()) else {
             continue;
         };
@@ -208,9 +208,9 @@ mod tests {
     use hugeleaf_testkit::RepeatingThread;
 
     /// A watch that is never stopped.
-    fn whole(time: Duration, held: Duration) -> ScanOptions<'static> {
+    fn whole(time: Duration, held: Duration) -> WorkingSetOptions<'static> {
         static STOP: AtomicBool = AtomicBool::new(false);
-        ScanOptions {
+        WorkingSetOptions {
             time,
             held,
             stop: &STOP,

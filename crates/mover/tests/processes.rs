@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_mover::{
     BytesByReason, DemoteOptions, Outcome, Percent, PreconditionError, ProcessIdentity,
-    ProcessRanges, Progress, PromoteOptions, Reason, demote, promote,
+    ProcessRanges, Progress, PromoteOptions, UnchangedReason, demote, promote,
 };
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_testkit::host_lock::{self, HostAccess as Held};
@@ -183,7 +183,7 @@ fn fast_demote() -> DemoteOptions {
 }
 
 /// Returns the bytes of a reason in a table.
-fn bytes_of(parts: &[BytesByReason], reason: impl Into<Reason>) -> Bytes {
+fn bytes_of(parts: &[BytesByReason], reason: impl Into<UnchangedReason>) -> Bytes {
     let reason = reason.into();
     let those = parts.iter().filter(|p| p.reason == reason);
     those.map(|p| p.bytes).sum()

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::verify::{self, PathDrift, ReleasedPages, StepKind, VerifyFacts, VerifyReport};
 use crate::{Plan, PlanInForce, Step, parse, steps};
 use hugeleaf_host::demand::read_services;
-use hugeleaf_host::system::known_programs::read_running;
+use hugeleaf_host::system::running_programs::read_running;
 use hugeleaf_host::system::{boot_time, settings_files::read_settings};
 use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::Kernel;

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{PageSource, Service, ServiceKind};
-use hugeleaf_host::{Host, HugetlbAccounting, Thp, ThpMemoryKind, ThpOrder, thp_file, thp_is_on};
+use hugeleaf_host::{
+    Host, HugetlbLimitKind, Thp, ThpMemoryKind, ThpSizeSettings, thp_file, thp_is_on,
+};
 use hugeleaf_units::Bytes;
 
 use super::model::{Knob, Plan, ServicePlan};
@@ -162,7 +164,7 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
     };
     let takes = |s: &&ServicePlan| is_run(s) || s.kind == ServiceKind::Mover;
     let gain: Vec<&ServicePlan> = services.iter().filter(takes).collect();
-    let is_for_stacks = |o: &&ThpOrder| o.size.ratio_to(host.base_page) == STACK_HOLDS;
+    let is_for_stacks = |o: &&ThpSizeSettings| o.size.ratio_to(host.base_page) == STACK_HOLDS;
     let order = thp.orders.iter().find(is_for_stacks)?;
     let was = order.anon.known()?;
     if gain.is_empty() || was != "never" {
@@ -290,8 +292,7 @@ pub(super) fn shm_knobs(host: &Host, services: &[Service]) -> Vec<Knob> {
     knobs
 }
 
-const LIMITED: [HugetlbAccounting; 2] =
-    [HugetlbAccounting::Faults, HugetlbAccounting::Reservations];
+const LIMITED: [HugetlbLimitKind; 2] = [HugetlbLimitKind::Faults, HugetlbLimitKind::Reservations];
 
 /// Returns the current limit of a cgroup. The outer `None` means that the path is not a limit file.
 fn limit_now(host: &Host, path: &str) -> Option<Option<String>> {

@@ -30,12 +30,12 @@ mod name_syntax;
 mod notes;
 mod numa_layout;
 mod page_counts;
+mod page_promises;
 mod parse_plan;
 mod plan_input;
 mod plan_steps;
 mod planner;
 mod preflight;
-mod promise;
 mod rightsize;
 mod service_hints;
 mod shm_permissions;
@@ -43,7 +43,7 @@ mod step;
 mod validate;
 mod value_checks;
 pub mod verify;
-mod write;
+mod write_plan;
 
 #[cfg(test)]
 mod tests;
@@ -53,17 +53,19 @@ pub use hugeleaf_verdict::reservation::Margin;
 pub use managed_files::{FILES, GRUB, OURS};
 pub use merge_existing::keep;
 pub use model::{
-    BaseMemory, BootPools, DemandPlan, KeptLines, Knob, Mount, PageCount, Plan, PoolPlan, Promise,
-    ServicePlan, ShmGroupSetting, TargetHost, UnitDropIn, UserMemlock,
+    BaseMemory, BootPools, DemandPlan, KeptLines, Knob, Mount, PageCount, Plan, PoolPlan,
+    PromisedPages, ServicePlan, ShmGroupSetting, TargetHost, UnitDropIn, UserMemlock,
 };
 pub use page_counts::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
+pub use page_promises::{
+    PromisedService, can_be_found, is_same, is_same_place, pages_of, promised,
+};
 pub use parse_plan::{PlanFileError, parse};
 pub use plan_input::{PlanFacts, PlanInForce, PlanOptions};
 pub use plan_steps::{pool_path, steps};
 pub use planner::build_plan;
 pub use preflight::{CurrentHost, check};
-pub use promise::{PromisedService, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use rightsize::{PoolSample, sample, tighten};
 pub use step::{FollowUp, Step, StepAction};
 pub use value_checks::SCHEMA;
-pub use write::{needs, write};
+pub use write_plan::{needs, write};

@@ -37,16 +37,16 @@ pub(super) fn is_ours(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_testkit::healthy_host::healthy;
-    use hugeleaf_verdict::advice::{JobScheduler, shmem_at_boot};
+    use hugeleaf_testkit::healthy_host_fixture::healthy;
+    use hugeleaf_verdict::advice::{BootTaskRunner, shmem_at_boot};
 
     /// A plan's files hold its settings after a boot, and `undo` expects them unchanged.
     #[test]
     fn no_advice_writes_a_file_of_a_plan() {
         for by in [
-            JobScheduler::Systemd,
-            JobScheduler::Cron,
-            JobScheduler::Unknown,
+            BootTaskRunner::Systemd,
+            BootTaskRunner::Cron,
+            BootTaskRunner::Unknown,
         ] {
             let command = shmem_at_boot(&healthy(), by).command;
             assert!(

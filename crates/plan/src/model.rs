@@ -44,7 +44,7 @@ pub struct Plan {
     pub boot: Option<BootPools>,
     /// Promises of the plans in force at creation to services outside this plan.
     #[serde(default, rename = "promise")]
-    pub promises: Vec<Promise>,
+    pub promises: Vec<PromisedPages>,
     /// Lines of earlier plans in files that this plan rewrites.
     #[serde(default, rename = "keep")]
     pub kept: Vec<KeptLines>,
@@ -209,7 +209,7 @@ impl PoolPlan {
 /// stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Promise {
+pub struct PromisedPages {
     /// The apply, by the number for `undo`.
     pub apply: u32,
     /// The service; `None` if the plan of that apply cannot be read.

@@ -9,7 +9,7 @@ use super::model::{DemandPlan, PageCount, Plan, PoolPlan};
 const WASTE: u64 = 50;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SizePolicy {
+pub(super) enum PageSizePolicy {
     /// This size regardless of waste, because it is configured, or the program supports no other.
     Only(PageSize),
     /// One size for the whole mapping: the largest with little waste, otherwise the last.
@@ -19,18 +19,18 @@ pub(super) enum SizePolicy {
     Mix(Vec<PageSize>),
 }
 
-impl SizePolicy {
+impl PageSizePolicy {
     /// Returns the pages of one mapping, largest size first.
     pub fn pages(&self, mapping: Bytes) -> Vec<PageCount> {
         let all = |page: PageSize| PageCount::new(page, page.pages_for(mapping));
         match self {
-            SizePolicy::Only(size) => vec![all(*size)],
-            SizePolicy::OneOf(sizes) => {
+            PageSizePolicy::Only(size) => vec![all(*size)],
+            PageSizePolicy::OneOf(sizes) => {
                 let fits = sizes.iter().find(|size| wastes_little(mapping, **size));
                 let chosen = fits.or(sizes.last());
                 chosen.map(|size| all(*size)).into_iter().collect()
             }
-            SizePolicy::Mix(sizes) => mix(mapping, sizes),
+            PageSizePolicy::Mix(sizes) => mix(mapping, sizes),
         }
     }
 }
@@ -80,7 +80,7 @@ pub fn sum_pages(all: impl IntoIterator<Item = PageCount>) -> Vec<PageCount> {
 }
 
 /// Returns the pages of all mappings, each rounded up separately.
-pub(super) fn pages_of_all(mappings: &[EqualMappings], takes: &SizePolicy) -> Vec<PageCount> {
+pub(super) fn pages_of_all(mappings: &[EqualMappings], takes: &PageSizePolicy) -> Vec<PageCount> {
     let each = mappings.iter().flat_map(|mapping| {
         let pages = takes.pages(mapping.bytes).into_iter();
         pages.map(|one| one.times(mapping.count))
@@ -195,16 +195,16 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn show(takes: &SizePolicy, bytes: u64) -> String {
+    fn show(takes: &PageSizePolicy, bytes: u64) -> String {
         all_pages_text(&takes.pages(Bytes(bytes)))
     }
 
     #[test]
     fn one_byte_takes_a_page() {
-        assert_eq!(show(&SizePolicy::Only(size("2M")), 1), "1 page of 2M");
-        assert_eq!(show(&SizePolicy::Only(size("2M")), 0), "0 pages of 2M");
+        assert_eq!(show(&PageSizePolicy::Only(size("2M")), 1), "1 page of 2M");
+        assert_eq!(show(&PageSizePolicy::Only(size("2M")), 0), "0 pages of 2M");
         assert_eq!(
-            show(&SizePolicy::Mix(vec![size("1G"), size("2M")]), 0),
+            show(&PageSizePolicy::Mix(vec![size("1G"), size("2M")]), 0),
             "no pages"
         );
     }
@@ -221,13 +221,13 @@ mod tests {
                 count: 2,
             },
         ];
-        let pages = pages_of_all(&mappings, &SizePolicy::Only(size("2M")));
+        let pages = pages_of_all(&mappings, &PageSizePolicy::Only(size("2M")));
         assert_eq!(all_pages_text(&pages), "7 pages of 2M");
     }
 
     #[test]
     fn the_larger_page_is_taken_where_it_wastes_little() {
-        let one = SizePolicy::OneOf(vec![size("1G"), size("2M")]);
+        let one = PageSizePolicy::OneOf(vec![size("1G"), size("2M")]);
         let gib = 1 << 30;
         assert_eq!(show(&one, 8 * gib), "8 pages of 1G");
         // 50 G and 1 byte short of 51: 2 % of 50 G is 1 G.
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_mix_puts_the_rest_on_the_smaller_size() {
-        let mix = SizePolicy::Mix(vec![size("1G"), size("2M")]);
+        let mix = PageSizePolicy::Mix(vec![size("1G"), size("2M")]);
         assert_eq!(show(&mix, (8 << 30) + 1), "8 pages of 1G + 1 page of 2M");
         assert_eq!(show(&mix, 8 << 30), "8 pages of 1G");
         assert_eq!(show(&mix, 5 << 20), "3 pages of 2M");
@@ -252,9 +252,9 @@ mod tests {
             let small = PageSize::new(Bytes(1 << shift)).unwrap();
             let large = PageSize::new(Bytes(1 << (shift + 9))).unwrap();
             for takes in [
-                SizePolicy::Only(small),
-                SizePolicy::OneOf(vec![large, small]),
-                SizePolicy::Mix(vec![large, small]),
+                PageSizePolicy::Only(small),
+                PageSizePolicy::OneOf(vec![large, small]),
+                PageSizePolicy::Mix(vec![large, small]),
             ] {
                 let pages = takes.pages(Bytes(bytes));
                 let got: u64 = pages.iter().map(|p| p.bytes().get()).sum();

@@ -11,9 +11,9 @@ use super::model::{
     BaseMemory, BootPools, DemandPlan, PageCount, Plan, PoolPlan, ServicePlan, TargetHost,
 };
 use super::numa_layout::{NodePool, PoolDemand, by_node};
-use super::page_counts::{SizePolicy, add, bytes_of, pages_of_all};
+use super::page_counts::{PageSizePolicy, add, bytes_of, pages_of_all};
+use super::page_promises::{self, listed, open_promises};
 use super::plan_input::{PlanFacts, PlanOptions, held_of, unit_entry};
-use super::promise::{self, listed, open_promises};
 use super::{knobs, notes, service_hints, shm_permissions};
 use hugeleaf_verdict::reservation::{Margin, most_by_commit, sizes, used};
 use hugeleaf_verdict::{clean, free_name, list, pool_programs};
@@ -52,8 +52,8 @@ pub fn build_plan(
         forced: wishes.force.is_some(),
     };
     let standing = open_promises(facts, services);
-    promise::add_to_budget(&mut ledger, services, &standing, facts.in_force);
-    let chooser = SizeChooser::new(host, &had, wishes);
+    page_promises::add_to_budget(&mut ledger, services, &standing, facts.in_force);
+    let chooser = PageSizeChooser::new(host, &had, wishes);
     let taken = standing
         .iter()
         .map(|one| one.promised.service.name.as_str());
@@ -263,16 +263,16 @@ fn configured(facts: &PlanFacts<'_>) -> BTreeMap<PageSize, u64> {
     found
 }
 
-pub(super) struct SizeChooser {
+pub(super) struct PageSizeChooser {
     /// All sizes that can be reserved, largest first.
     available_sizes: Vec<PageSize>,
     default: Option<PageSize>,
     named: Option<Vec<PageSize>>,
 }
 
-impl SizeChooser {
-    fn new(host: &Host, had: &[PageSize], wishes: &PlanOptions) -> SizeChooser {
-        SizeChooser {
+impl PageSizeChooser {
+    fn new(host: &Host, had: &[PageSize], wishes: &PlanOptions) -> PageSizeChooser {
+        PageSizeChooser {
             available_sizes: had.to_vec(),
             default: pool_programs::requested_page_size(host, None),
             named: wishes.sizes.clone(),
@@ -283,7 +283,7 @@ impl SizeChooser {
     /// command line, or else the kernel's default. A program without a configured size uses the
     /// default, and pages of other sizes would stay idle. MariaDB searches for larger sizes
     /// automatically, and uses the default size if there are no others.
-    pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<SizePolicy> {
+    pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<PageSizePolicy> {
         use ServiceKind::{Mover, Other};
         if self.named.as_ref().is_some_and(Vec::is_empty) {
             return None;
@@ -292,13 +292,13 @@ impl SizeChooser {
             .page
             .filter(|size| self.available_sizes.contains(size))
         {
-            return Some(SizePolicy::Only(size));
+            return Some(PageSizePolicy::Only(size));
         }
         let mixes = matches!(kind, Mover | Other);
         Some(match &self.named {
-            Some(named) if mixes => SizePolicy::Mix(named.clone()),
-            Some(named) => SizePolicy::OneOf(named.clone()),
-            None => SizePolicy::Only(self.default?),
+            Some(named) if mixes => PageSizePolicy::Mix(named.clone()),
+            Some(named) => PageSizePolicy::OneOf(named.clone()),
+            None => PageSizePolicy::Only(self.default?),
         })
         .filter(|_| !self.available_sizes.is_empty())
     }
@@ -306,7 +306,7 @@ impl SizeChooser {
 
 fn service(
     ledger: &mut MemoryBudget,
-    chooser: &SizeChooser,
+    chooser: &PageSizeChooser,
     name: String,
     service: &Service,
 ) -> ServicePlan {
@@ -349,7 +349,7 @@ fn is_divisible(kind: ServiceKind) -> bool {
 
 fn demand(
     ledger: &mut MemoryBudget,
-    chooser: &SizeChooser,
+    chooser: &PageSizeChooser,
     service: &Service,
     demand: &Demand,
 ) -> DemandPlan {
@@ -398,15 +398,15 @@ fn freed_base_memory(demand: &Demand) -> Bytes {
 /// fit.
 fn cut_by_pages(
     (ledger, node): (&mut MemoryBudget, Option<u32>),
-    chooser: &SizeChooser,
+    chooser: &PageSizeChooser,
     planned: &mut DemandPlan,
-    takes: &SizePolicy,
+    takes: &PageSizePolicy,
 ) {
     let takes = match (takes, chooser.default) {
-        (SizePolicy::Only(size), _) => SizePolicy::Only(*size),
-        (SizePolicy::OneOf(sizes) | SizePolicy::Mix(sizes), default) => {
+        (PageSizePolicy::Only(size), _) => PageSizePolicy::Only(*size),
+        (PageSizePolicy::OneOf(sizes) | PageSizePolicy::Mix(sizes), default) => {
             match sizes.last().copied().or(default) {
-                Some(size) => SizePolicy::Only(size),
+                Some(size) => PageSizePolicy::Only(size),
                 None => return,
             }
         }
@@ -422,7 +422,7 @@ fn cut_by_pages(
 fn cut_by_mappings(
     (ledger, node): (&mut MemoryBudget, Option<u32>),
     planned: &mut DemandPlan,
-    takes: &SizePolicy,
+    takes: &PageSizePolicy,
 ) {
     for mapping in &planned.mappings {
         // One size per mapping, because these programs use no mix.

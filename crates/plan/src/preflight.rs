@@ -5,8 +5,8 @@ use hugeleaf_units::{Bytes, Failure, Pages};
 
 use super::knobs::knob_now;
 use super::model::{Plan, PoolPlan};
+use super::page_promises::unknown_to;
 use super::plan_input::PlanInForce;
-use super::promise::unknown_to;
 use hugeleaf_verdict::list;
 use hugeleaf_verdict::reservation::{self, Margin};
 

@@ -12,9 +12,9 @@ use super::model::{PageCount, Plan};
 use super::notes::{command_line, contradicted};
 use super::numa_layout::{NodeDemand, PoolDemand};
 use super::page_counts::{all_pages_text, pages_text};
+use super::page_promises::open_promises;
 use super::plan_input::PlanFacts;
 use super::planner::{bare, boot};
-use super::promise::open_promises;
 use hugeleaf_verdict::reservation::{Margin, used};
 
 use super::budget::{CurrentPool, pools_now};

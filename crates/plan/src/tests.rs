@@ -16,7 +16,7 @@ use hugeleaf_host::{Fact, Host, HostIdentity, OrphanKind, OrphanedHugetlb, PageU
 use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::*;
-use hugeleaf_testkit::healthy_host::{arm64_16k, gib, healthy, pool, size, thp, word};
+use hugeleaf_testkit::healthy_host_fixture::{arm64_16k, gib, healthy, pool, size, thp, word};
 
 const GIB: u64 = 1 << 30;
 

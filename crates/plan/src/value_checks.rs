@@ -135,10 +135,10 @@ pub fn size<'de, D: Deserializer<'de>>(from: D) -> Result<PageSize, D::Error> {
 
 /// A page size in a list. An error names the element.
 #[derive(Deserialize)]
-struct ListedSize(#[serde(deserialize_with = "size")] PageSize);
+struct ListedPageSize(#[serde(deserialize_with = "size")] PageSize);
 
 pub fn sizes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PageSize>, D::Error> {
-    let sizes = Vec::<ListedSize>::deserialize(from)?;
+    let sizes = Vec::<ListedPageSize>::deserialize(from)?;
     Ok(sizes.into_iter().map(|s| s.0).collect())
 }
 

@@ -6,7 +6,7 @@
 
 mod demand;
 mod drift;
-mod run_rules;
+mod evaluate_rules;
 mod service_limits;
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ use crate::{PageCount, Plan};
 use hugeleaf_verdict::findings::{Finding, Severity};
 
 pub use demand::slack;
-pub use run_rules::verify;
+pub use evaluate_rules::verify;
 
 use hugeleaf_verdict::advice::{PLAN, SettingRequirement};
 

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::state::{RESIDENT, round_down, round_up, settings};
 use crate::syscalls::{self, Advice, flag};
-use crate::{density, growth};
+use crate::{density, process_size_threshold};
 
 /// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the largest
 /// dynamic threshold of 32M.
@@ -89,8 +89,8 @@ pub fn grew(start: usize, length: usize) -> bool {
     if find(base).is_none() {
         return false;
     }
-    growth::note(length);
-    let large = growth::use_huge(density::ARENA, length);
+    process_size_threshold::note(length);
+    let large = process_size_threshold::use_huge(density::ARENA, length);
     density::record(density::ARENA, start, length, large);
     let end = start + length;
     let (Some(next), Some(to)) = (round_up(start, settings.pmd), round_up(end, settings.pmd))

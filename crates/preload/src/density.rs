@@ -23,7 +23,7 @@
 
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::sample::{ProcFiles, RangeUsage, SampleMethod, Scratch};
+use crate::range_usage::{ProcFiles, RangeUsage, SampleBuffers, SampleMethod};
 use crate::state::{Lock, RESIDENT, growing, is_inactive, round_down, round_up, settings};
 use crate::syscalls::{self, Advice, flag};
 
@@ -53,7 +53,7 @@ struct SampledRange {
     spare: AtomicUsize,
 }
 
-struct KindUsage {
+struct SizeClassUsage {
     samples: [SampledRange; SAMPLES],
     next: AtomicUsize,
     /// Bytes handed out since the last sample.
@@ -70,8 +70,8 @@ struct KindUsage {
 /// Most programs never do, and save a mapping. Zero: no samples are taken yet.
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 
-fn all() -> &'static [KindUsage] {
-    let table = TABLE.load(Relaxed) as *const [KindUsage; KINDS];
+fn all() -> &'static [SizeClassUsage] {
+    let table = TABLE.load(Relaxed) as *const [SizeClassUsage; KINDS];
     // SAFETY: null, or the table that `watch` mapped and never unmaps; zeros are valid.
     unsafe { table.as_ref() }.map_or(&[], |kinds| kinds.as_slice())
 }
@@ -101,7 +101,7 @@ pub fn watch() {
     if is_watching() {
         return;
     }
-    let length = size_of::<[KindUsage; KINDS]>();
+    let length = size_of::<[SizeClassUsage; KINDS]>();
     if let Some(at) = syscalls::map_new(length, flag::MEMORY, flag::PRIVATE) {
         TABLE.store(at, Relaxed);
     }
@@ -268,7 +268,7 @@ fn draw_gap() {
 }
 
 impl SampledRange {
-    fn measure(&self, files: &ProcFiles, scratch: &mut Scratch) -> RangeUsage {
+    fn measure(&self, files: &ProcFiles, scratch: &mut SampleBuffers) -> RangeUsage {
         /// Value of `used` if whole blocks were read and were zero. They may be in use nevertheless.
         const ZERO: usize = usize::MAX;
         let (start, length) = (self.start.load(Relaxed), self.length.load(Relaxed));
@@ -294,7 +294,7 @@ impl SampledRange {
     }
 }
 
-impl KindUsage {
+impl SizeClassUsage {
     /// Returns the bytes found used and found unused.
     fn known(&self) -> (usize, usize) {
         (self.used.load(Relaxed), self.unused.load(Relaxed))
@@ -359,7 +359,7 @@ impl KindUsage {
 
     /// Checks all samples. A completely used one is counted and forgotten. A partly used one is counted
     /// and checked again, because the thread that fills it may have been waiting.
-    fn check_all(&self, files: &ProcFiles, scratch: &mut Scratch, above: usize) {
+    fn check_all(&self, files: &ProcFiles, scratch: &mut SampleBuffers, above: usize) {
         let (mut unseen, mut count) = (0_usize, 0);
         for sample in &self.samples {
             let (start, length) = (sample.start.load(Relaxed), sample.length.load(Relaxed));
@@ -455,12 +455,12 @@ pub fn check_samples(heap_end: usize) {
     });
 }
 
-fn with_files(work: impl FnOnce(&ProcFiles, &mut Scratch)) {
+fn with_files(work: impl FnOnce(&ProcFiles, &mut SampleBuffers)) {
     let Some(_held) = LOCK.take() else {
         return;
     };
     let files = ProcFiles::open();
-    Scratch::lend(|scratch| work(&files, scratch));
+    SampleBuffers::lend(|scratch| work(&files, scratch));
     files.close();
 }
 

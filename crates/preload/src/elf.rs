@@ -53,8 +53,8 @@ const DYNAMIC: u32 = 2;
 /// The facts about the process that the constructor needs.
 #[derive(Default)]
 pub struct ProcessImage {
-    pub libc: Option<Object>,
-    pub any_libc: Option<Object>,
+    pub libc: Option<LoadedObject>,
+    pub any_libc: Option<LoadedObject>,
     /// True if a sanitizer's library is loaded, or the program contains one.
     pub sanitized: bool,
     /// Address ranges of the program's text (zero: none).
@@ -65,7 +65,7 @@ pub struct ProcessImage {
 }
 
 #[derive(Clone, Copy)]
-pub struct Object {
+pub struct LoadedObject {
     base: usize,
     dynamic: usize,
     pub text: (usize, usize),
@@ -165,9 +165,9 @@ impl DlPhdrInfo {
     }
 }
 
-fn object(information: &DlPhdrInfo) -> Object {
+fn object(information: &DlPhdrInfo) -> LoadedObject {
     let name = information.name;
-    let mut object = Object {
+    let mut object = LoadedObject {
         base: information.base,
         dynamic: 0,
         text: (0, 0),
@@ -205,7 +205,7 @@ fn ranges(information: &DlPhdrInfo, process: &mut ProcessImage) {
     }
 }
 
-impl Object {
+impl LoadedObject {
     /// Returns the name of its file, or an empty name if the loader does not report it.
     fn name(&self) -> &'static [u8] {
         self.file.map_or(b"", |path| file_name(path.to_bytes()))

@@ -24,26 +24,31 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::settings::number;
 use crate::state;
 use crate::syscalls;
-use crate::{density, elf, heap, messages, private_hugetlb, promote_existing, window};
+use crate::{density, elf, heap, mapping_window, messages, private_hugetlb, promote_existing};
 
-type Handler = extern "C" fn();
-type Register = extern "C" fn(Option<Handler>, Option<Handler>, Option<Handler>, usize) -> i32;
+type AtforkHandler = extern "C" fn();
+type RegisterAtforkFn = extern "C" fn(
+    Option<AtforkHandler>,
+    Option<AtforkHandler>,
+    Option<AtforkHandler>,
+    usize,
+) -> i32;
 
 /// Registers handlers for each fork. Call it in the constructor: libc holds the lock of its handler
 /// list while it waits for malloc's, so a call from inside malloc would deadlock.
-pub fn watch(libc: &elf::Object) {
+pub fn watch(libc: &elf::LoadedObject) {
     let Some((register, _)) = libc.symbol(b"__register_atfork") else {
         return;
     };
     // SAFETY: the function of glibc with that name has these arguments.
-    let register: Register = unsafe { core::mem::transmute(register) };
+    let register: RegisterAtforkFn = unsafe { core::mem::transmute(register) };
     register(Some(before), None, Some(in_child), 0);
 }
 
 extern "C" fn in_child() {
     state::LOCK.reopen();
     promote_existing::LOCK.reopen();
-    window::leave();
+    mapping_window::leave();
     density::leave();
 }
 

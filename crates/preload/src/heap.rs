@@ -20,7 +20,7 @@ use crate::state::{
     growing, is_inactive, libc_break, round_down, round_up, set_libc_break, settings,
 };
 use crate::syscalls::{self, Advice, flag};
-use crate::{density, growth, mandatory, messages, placement};
+use crate::{density, mandatory, messages, placement, process_size_threshold};
 
 /// The kernel's break, or the end of the mapped part of our own range.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
@@ -85,15 +85,15 @@ fn set_from(now: usize, to: usize) -> isize {
     }
     let mapped = MAPPED.load(Relaxed);
     if to > mapped {
-        growth::note(to - mapped);
-        let large = growth::use_huge(density::HEAP, to - mapped);
+        process_size_threshold::note(to - mapped);
+        let large = process_size_threshold::use_huge(density::HEAP, to - mapped);
         if !extend(mapped, to, large) {
             return mandatory::refused(mandatory::MemoryRole::Data);
         }
         // More memory may have been mapped than requested.
         let bytes = MAPPED.load(Relaxed).max(to) - mapped;
         density::record_as(density::HEAP, mapped, to - mapped, bytes, large);
-        growth::note(bytes - (to - mapped));
+        process_size_threshold::note(bytes - (to - mapped));
     }
     clear(now, to);
     set_libc_break(to);

@@ -10,14 +10,14 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::placement::{self, populate, reserve_as};
-use crate::private::{self, judged};
-use crate::shared;
+use crate::private_memory::{self, judged};
+use crate::shared_memory;
 use crate::state::{growing, is_inactive, libc_text, round_up, settings};
 use crate::syscalls::flag::MEMORY;
 use crate::syscalls::{self, Advice, failed, flag};
 use crate::{
-    arena, density, elf, fork, growth, heap, mandatory, mandatory_mmap, private_hugetlb,
-    shm_segments, stack, window,
+    arena, density, elf, fork, heap, mandatory, mandatory_mmap, mapping_window, private_hugetlb,
+    process_size_threshold, shm_segments, stack,
 };
 
 unsafe extern "C" {
@@ -66,7 +66,7 @@ fn map(
         unsafe { syscalls::mmap_file(address, length, protection, flags, file, offset) }
     };
     if address == 0 && protection == MEMORY && flags & !flag::NORESERVE == PRIVATE {
-        return private::map(length, own);
+        return private_memory::map(length, own);
     }
     if flags & flag::FIXED != 0 {
         heap::changed(address, length);
@@ -101,7 +101,7 @@ fn map(
     }
     let large = length >= settings.pmd.max(settings.shm_after) && settings.pmd != 0;
     if flags == flag::SHARED && address == 0 && large && settings.shm.thp {
-        return shared::file(length, protection, flags, file, offset);
+        return shared_memory::file(length, protection, flags, file, offset);
     }
     own()
 }
@@ -129,7 +129,7 @@ fn other_private(
     let whole = flag::NORESERVE | flag::POPULATE;
     let is_whole = address == 0 && protection == MEMORY && flags & !whole == PRIVATE;
     if is_whole {
-        growth::note(length);
+        process_size_threshold::note(length);
         if let Some(at) = populated(length, flags) {
             return at;
         }
@@ -148,7 +148,7 @@ fn other_private(
         return at;
     }
     if !is_whole {
-        growth::note(length);
+        process_size_threshold::note(length);
     }
     if inside {
         fits_in(at as usize, length);
@@ -220,7 +220,7 @@ fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> i
     if protection != MEMORY || length < settings.shm_after || !settings.shm.wanted() {
         return own();
     }
-    match shared::anonymous(length) {
+    match shared_memory::anonymous(length) {
         Ok(Some(at)) => at as isize,
         Ok(None) => own(),
         Err(error) => error,
@@ -298,7 +298,7 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
         return mandatory::refused(mandatory::MemoryRole::Data);
     }
     if !heap && protection == MEMORY && settings.data.wanted() && !is_inactive() {
-        growth::note_commit(length);
+        process_size_threshold::note_commit(length);
         judged(address as isize, density::COMMIT, length);
     }
     0
@@ -322,11 +322,11 @@ pub extern "C" fn mremap(
             unsafe { syscalls::mmap(0, length, MEMORY, PRIVATE) }
         };
         return finish(private_hugetlb::remap(old, old_length, length, || {
-            private::map(length, own)
+            private_memory::map(length, own)
         }));
     }
     if length > old_length && settings.data.mandatory && growing() {
-        growth::note(length - old_length);
+        process_size_threshold::note(length - old_length);
         if let Some(answer) = mandatory_mmap::grow(old, old_length, length, flags, to) {
             return finish(answer);
         }
@@ -337,7 +337,7 @@ pub extern "C" fn mremap(
             return grown(at as isize, old_length, length);
         }
     } else if length > old_length && settings.data.wanted() {
-        growth::note(length - old_length);
+        process_size_threshold::note(length - old_length);
     }
     grown(
         remap(old, old_length, length, flags, to),
@@ -401,13 +401,13 @@ fn move_segment(old: usize, length: usize, to: usize, page: usize) -> isize {
 }
 
 fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize> {
-    growth::note(length - old_length);
+    process_size_threshold::note(length - old_length);
     let at = remap(old, old_length, length, 0, 0);
     if !failed(at) {
         return Some(at as usize);
     }
     // Memory that is locked as it is mapped would be populated here for nothing.
-    if window::LOCKED.load(Relaxed) {
+    if mapping_window::LOCKED.load(Relaxed) {
         return None;
     }
     // Reserve with access rights, so that limits refuse it here, before the old place is given up.
@@ -466,7 +466,7 @@ pub fn shmget(key: i32, size: usize, flags: i32) -> i32 {
             unsafe { core::mem::transmute(function) };
         return function(key, size, flags);
     }
-    finish(shared::segment(
+    finish(shared_memory::segment(
         key as u32 as usize,
         size,
         flags as u32 as usize,
@@ -482,7 +482,7 @@ pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
     }
     let (id, flags) = (id as u32 as usize, flags as u32 as usize);
     if address == 0 && settings().shm.wanted() && !is_inactive() {
-        return finish(shared::attach(id, flags));
+        return finish(shared_memory::attach(id, flags));
     }
     // SAFETY: the program's own call.
     let at = unsafe { syscalls::shmat(id, address, flags) };
@@ -541,6 +541,6 @@ pub fn syscall(number: usize, arguments: [usize; 6]) -> usize {
 /// Implements `mlockall(2)`. Memory that is locked as it is mapped is not mapped ahead.
 pub fn mlockall(flags: i32) -> i32 {
     const FUTURE: i32 = 2;
-    window::LOCKED.store(flags & FUTURE != 0, Relaxed);
+    mapping_window::LOCKED.store(flags & FUTURE != 0, Relaxed);
     finish(syscalls::mlockall(flags as u32 as usize)) as i32
 }

@@ -12,7 +12,7 @@
 //! handler, keep a descriptor open, or panic. In case of doubt, it makes the program's original call. It
 //! links only to `__errno_location` and `dl_iterate_phdr`, which every libc has.
 //!
-//! Main types: `LaunchSettings` (the launcher's decisions), `PageLadder`, `PromotableMapping`, `Replacement`.
+//! Main types: `LaunchSettings` (the launcher's decisions), `PageLadder`, `PromotableMapping`, `FunctionReplacement`.
 //!
 //! `loaded.rs` is the root of the library itself, with these modules and the entry points.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
@@ -31,27 +31,27 @@ pub mod density;
 pub mod elf;
 pub mod exit_notice;
 pub mod fork;
-pub mod growth;
 pub mod heap;
 pub mod heap_reserve;
 pub mod hooks;
 pub mod mandatory;
 pub mod mandatory_mmap;
+pub mod mapping_window;
 pub mod maps;
 pub mod messages;
 pub mod patch;
 pub mod placement;
-pub mod private;
 pub mod private_hugetlb;
+pub mod private_memory;
+pub mod process_size_threshold;
 pub mod promote_existing;
-pub mod sample;
+pub mod range_usage;
 pub mod settings;
-pub mod shared;
+pub mod shared_memory;
 pub mod shm_segments;
 pub mod stack;
 pub mod start;
 pub mod state;
 pub mod syscalls;
-pub mod text;
+pub mod text_segment;
 pub mod tmpfs;
-pub mod window;

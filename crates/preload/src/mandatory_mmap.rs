@@ -14,10 +14,10 @@ use crate::mandatory::{
     report_base_kind, small,
 };
 use crate::placement::{collapse, map_congruent, move_over, reserve_as};
-use crate::shared;
+use crate::shared_memory;
 use crate::state::{round_down, round_up, settings};
 use crate::syscalls::{self, Advice, flag};
-use crate::{private, shm_segments};
+use crate::{private_memory, shm_segments};
 
 const AT_ADDRESS: usize = flag::FIXED | flag::FIXED_NOREPLACE;
 /// Flags with a one-time effect at mapping, replaced by other calls here.
@@ -208,7 +208,7 @@ pub fn grow(
     }
     let fixed = flags & flag::MREMAP_FIXED != 0;
     let at = match fixed {
-        false => private::map(length, || syscalls::ENOMEM),
+        false => private_memory::map(length, || syscalls::ENOMEM),
         true => {
             let call = MmapCall {
                 address: 0,
@@ -248,11 +248,11 @@ fn shared_kind(call: &MmapCall) -> Option<isize> {
         return None;
     }
     let made = match call.address {
-        0 => match shared::anonymous(call.length) {
+        0 => match shared_memory::anonymous(call.length) {
             Ok(Some(at)) => Some((at, settings().base)),
             _ => None,
         },
-        address => shared::anonymous_for(call.length, address),
+        address => shared_memory::anonymous_for(call.length, address),
     };
     let Some((at, page)) = made else {
         return Some(refused(MemoryRole::Shm));

@@ -32,13 +32,13 @@ pub fn joined<'a>(buffer: &'a mut [u8], parts: &[&[u8]]) -> &'a [u8] {
     buffer.get(..length).unwrap_or(b"")
 }
 
-pub struct Decimal {
+pub struct DecimalText {
     digits: [u8; 20],
     start: usize,
 }
 
-pub fn decimal(mut value: usize) -> Decimal {
-    let mut text = Decimal {
+pub fn decimal(mut value: usize) -> DecimalText {
+    let mut text = DecimalText {
         digits: [b'0'; 20],
         start: 20,
     };
@@ -53,7 +53,7 @@ pub fn decimal(mut value: usize) -> Decimal {
     text
 }
 
-impl Decimal {
+impl DecimalText {
     pub fn text(&self) -> &[u8] {
         self.digits.get(self.start..).unwrap_or(b"")
     }

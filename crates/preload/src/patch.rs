@@ -20,15 +20,15 @@
 
 #![allow(unsafe_code)]
 
-use crate::elf::Object;
+use crate::elf::LoadedObject;
 use crate::state;
 use crate::syscalls::{self, flag};
 
 /// A function to replace: its name in libc, and the new target of its calls.
-pub struct Replacement(pub &'static [u8], pub usize);
+pub struct FunctionReplacement(pub &'static [u8], pub usize);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PatchRefusal {
     /// Another copy of this library was loaded before.
     Already,
     /// Libc does not have such a function, or it is too short.
@@ -58,12 +58,15 @@ const LONGEST: usize = JUMP.len() + 8;
 /// # Safety
 /// In the constructor only, while no other thread runs in this memory; each `to` must do what the
 /// function did.
-pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<(), Refusal> {
+pub unsafe fn replace(
+    libc: &LoadedObject,
+    replacements: &[FunctionReplacement; 5],
+) -> Result<(), PatchRefusal> {
     if JUMP.is_empty() {
-        return Err(Refusal::Unknown);
+        return Err(PatchRefusal::Unknown);
     }
     let mut jumps = [Jump { entry: 0, to: 0 }; 5];
-    for (jump, Replacement(name, to)) in jumps.iter_mut().zip(replacements) {
+    for (jump, FunctionReplacement(name, to)) in jumps.iter_mut().zip(replacements) {
         // SAFETY: libc is loaded.
         jump.entry = unsafe { entry_of(libc, name)? };
         jump.to = *to;
@@ -106,7 +109,7 @@ fn runs_of(jumps: &[Jump; 5], base: usize) -> Option<[(usize, usize); 5]> {
 
 /// Returns the range of pages from the first to the last jump.
 /// One separate mapping costs less than several.
-fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
+fn span_of(libc: &LoadedObject, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
     let base = state::settings().base;
     let first = jumps.iter().map(|j| j.entry).fold(usize::MAX, usize::min);
     let last = jumps.iter().map(|j| j.entry).fold(0, usize::max);
@@ -124,7 +127,7 @@ fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
 ///
 /// # Safety
 /// As for [`replace`].
-unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
+unsafe fn in_place(libc: &LoadedObject, jumps: &[Jump; 5]) -> Option<()> {
     let (start, end) = span_of(libc, jumps)?;
     if syscalls::denies_write_execute() {
         return None;
@@ -164,7 +167,7 @@ was changed\n  next: start the program without hugeleaf run\n";
 ///
 /// # Safety
 /// The range is in libc's text and can be read; no thread runs there.
-unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
+unsafe fn load_again(libc: &LoadedObject, start: usize, end: usize) -> Option<()> {
     let length = end - start;
     let file = syscalls::open(libc.file?.to_bytes_with_nul(), 0)?;
     let offset = libc.text_offset + (start - libc.text.0);
@@ -267,9 +270,10 @@ unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
 ///
 /// # Safety
 /// As for [`replace`].
-unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
+unsafe fn write_into(libc: &LoadedObject, jumps: &[Jump; 5]) -> Result<(), PatchRefusal> {
     set_apart(libc, jumps);
-    let file = syscalls::open(b"/proc/self/mem\0", syscalls::READ_WRITE).ok_or(Refusal::Denied)?;
+    let file =
+        syscalls::open(b"/proc/self/mem\0", syscalls::READ_WRITE).ok_or(PatchRefusal::Denied)?;
     let mut written = 0;
     let mut before = [[0_u8; LONGEST]; 5];
     for (each, before) in jumps.iter().zip(&mut before) {
@@ -289,7 +293,7 @@ unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
     }
     syscalls::close(file);
     if written < jumps.len() {
-        Err(Refusal::Denied)
+        Err(PatchRefusal::Denied)
     } else {
         Ok(())
     }
@@ -298,7 +302,7 @@ unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
 /// Makes the written pages a separate mapping, by an advice that no other pages have.
 /// At every fork, a mapping with a single private page is copied page by page. For all of libc's
 /// text, that made a fork a tenth slower.
-fn set_apart(libc: &Object, jumps: &[Jump; 5]) {
+fn set_apart(libc: &LoadedObject, jumps: &[Jump; 5]) {
     if let Some((start, end)) = span_of(libc, jumps) {
         syscalls::advise(start, end - start, syscalls::Advice::Random);
     }
@@ -308,17 +312,17 @@ fn set_apart(libc: &Object, jumps: &[Jump; 5]) {
 ///
 /// # Safety
 /// The object must be loaded.
-unsafe fn entry_of(libc: &Object, name: &[u8]) -> Result<usize, Refusal> {
-    let (start, length) = libc.symbol(name).ok_or(Refusal::Unknown)?;
+unsafe fn entry_of(libc: &LoadedObject, name: &[u8]) -> Result<usize, PatchRefusal> {
+    let (start, length) = libc.symbol(name).ok_or(PatchRefusal::Unknown)?;
     if length < LANDING.len() + LONGEST {
-        return Err(Refusal::Unknown);
+        return Err(PatchRefusal::Unknown);
     }
     let mut code = [0_u8; 4 + LONGEST];
     // SAFETY: the function is at least that long.
     unsafe { copy(start, &mut code) };
     let rest = code.strip_prefix(LANDING).unwrap_or(&code);
     match rest.starts_with(JUMP) {
-        true => Err(Refusal::Already),
+        true => Err(PatchRefusal::Already),
         false => Ok(start + code.len() - rest.len()),
     }
 }

@@ -20,14 +20,14 @@ use crate::syscalls::{self, Advice, flag};
 use crate::syscalls::flag::MEMORY;
 
 /// Reserved addresses without memory. `at` has the requested alignment.
-pub struct Reservation {
+pub struct AddressReservation {
     pub at: usize,
     start: usize,
     end: usize,
 }
 
 /// Reserves room for `size` bytes at an address congruent to `offset` modulo the huge page.
-pub fn reserve(size: usize, offset: usize) -> Option<Reservation> {
+pub fn reserve(size: usize, offset: usize) -> Option<AddressReservation> {
     reserve_as(size, offset, settings().pmd, 0, 0)
 }
 
@@ -39,11 +39,11 @@ pub fn reserve_as(
     page: usize,
     rights: usize,
     flags: usize,
-) -> Option<Reservation> {
+) -> Option<AddressReservation> {
     let whole = round_up(size, settings().base)?.checked_add(page)?;
     let start = syscalls::map_new(whole, rights, flag::PRIVATE | flags)?;
     let rest = round_down(offset, settings().base).wrapping_sub(start) & page.wrapping_sub(1);
-    Some(Reservation {
+    Some(AddressReservation {
         at: start + rest,
         start,
         end: start + whole,
@@ -85,7 +85,7 @@ pub fn map_congruent(
     syscalls::EEXIST
 }
 
-impl Reservation {
+impl AddressReservation {
     /// Gives access rights to `size` bytes of the room as private memory, and returns the address.
     ///
     /// # Errors

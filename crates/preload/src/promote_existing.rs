@@ -21,16 +21,16 @@ use crate::syscalls::{self, Advice};
 pub static LOCK: Lock = Lock::new();
 
 /// Page-map entries of a block of 2M with 4K base pages, or of part of a larger one.
-type Entries = [u8; 512 * 8];
+type PagemapEntries = [u8; 512 * 8];
 
 /// Lines of maps, and the page-map entries of a block.
-struct Buffers {
+struct PromotionBuffers {
     lines: [u8; 8192],
-    pages: Entries,
+    pages: PagemapEntries,
 }
 
 /// Maps the buffers, lends them, and unmaps them.
-fn with_buffers(work: impl FnOnce(&mut Buffers)) {
+fn with_buffers(work: impl FnOnce(&mut PromotionBuffers)) {
     // SAFETY: all zeros are valid.
     unsafe { with_buffer(work) };
 }
@@ -78,7 +78,7 @@ pub fn own_maps(each: impl FnMut(&[u8]) -> bool) {
 }
 
 /// Continues after the end of the last step.
-fn go_on(buffers: &mut Buffers, run: &mut BlockRun) {
+fn go_on(buffers: &mut PromotionBuffers, run: &mut BlockRun) {
     let (maps, pagemap) = (
         syscalls::open(b"/proc/self/maps\0", 0),
         syscalls::open(b"/proc/self/pagemap\0", 0),
@@ -180,7 +180,7 @@ fn keep_rest(buffer: &mut [u8; 8192], start: usize, filled: usize) -> usize {
 fn sweep(
     mapping: PromotableMapping,
     pagemap: usize,
-    pages: &mut Entries,
+    pages: &mut PagemapEntries,
     run: &mut BlockRun,
 ) -> bool {
     let settings = settings();
@@ -226,7 +226,7 @@ fn sweep(
 
 /// Returns true if at least 15 of 16 pages of a block are in memory, all exclusive to this process
 /// (bits 63 and 56, `pagemap.rst` of the kernel's documents).
-fn is_own(start: usize, pagemap: usize, buffer: &mut Entries) -> bool {
+fn is_own(start: usize, pagemap: usize, buffer: &mut PagemapEntries) -> bool {
     const PRESENT: u64 = 1 << 63;
     const EXCLUSIVE: u64 = 1 << 56;
     let settings = settings();
@@ -259,7 +259,7 @@ fn is_own(start: usize, pagemap: usize, buffer: &mut Entries) -> bool {
 }
 
 /// Returns true if at least 15 of 16 pages of a block of shared memory are in memory.
-fn is_resident(start: usize, buffer: &mut Entries) -> bool {
+fn is_resident(start: usize, buffer: &mut PagemapEntries) -> bool {
     let settings = settings();
     let (mut at, end) = (start, start + settings.pmd);
     let shift = settings.base.trailing_zeros();

@@ -8,10 +8,13 @@
 
 #![allow(unsafe_code)]
 
-use crate::elf::{self, Object};
-use crate::patch::{Refusal, Replacement, replace};
+use crate::elf::{self, LoadedObject};
+use crate::patch::{FunctionReplacement, PatchRefusal, replace};
 use crate::settings::LaunchSettings;
-use crate::{fork, growth, heap, heap_reserve, hooks, messages, stack, state, syscalls, text};
+use crate::{
+    fork, heap, heap_reserve, hooks, messages, process_size_threshold, stack, state, syscalls,
+    text_segment,
+};
 use core::ffi::{CStr, c_char};
 
 /// Runs the constructor's work.
@@ -94,7 +97,7 @@ unsafe fn executable(environment: *const *const c_char) -> &'static [u8] {
     b""
 }
 
-unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
+unsafe fn attach(libc: &LoadedObject, mprotect_entry: usize) -> Option<()> {
     let unknown = || messages::once(&[b"not active: this libc is unknown"]);
     let Some((curbrk, _)) = libc.symbol(b"__curbrk") else {
         unknown();
@@ -105,33 +108,33 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
         fork::libc_fork(function);
     }
     let replacements = [
-        Replacement(b"mmap", hooks::mmap as *const () as usize),
-        Replacement(b"munmap", hooks::munmap as *const () as usize),
-        Replacement(b"mprotect", mprotect_entry),
-        Replacement(b"mremap", hooks::mremap as *const () as usize),
-        Replacement(b"brk", hooks::brk as *const () as usize),
+        FunctionReplacement(b"mmap", hooks::mmap as *const () as usize),
+        FunctionReplacement(b"munmap", hooks::munmap as *const () as usize),
+        FunctionReplacement(b"mprotect", mprotect_entry),
+        FunctionReplacement(b"mremap", hooks::mremap as *const () as usize),
+        FunctionReplacement(b"brk", hooks::brk as *const () as usize),
     ];
     // SAFETY: runs in the constructor, in the only thread; each does what libc's function does.
     match unsafe { replace(libc, &replacements) } {
         Ok(()) => Some(()),
-        Err(Refusal::Already) => None,
-        Err(Refusal::Unknown) => {
+        Err(PatchRefusal::Already) => None,
+        Err(PatchRefusal::Unknown) => {
             unknown();
             None
         }
-        Err(Refusal::Denied) => {
+        Err(PatchRefusal::Denied) => {
             messages::once(&[b"not active: this host forbids changing code in place, by a memory file and by /proc/self/mem"]);
             None
         }
     }
 }
 
-fn heaps(libc: &Object, process: &elf::ProcessImage, environment: *const *const c_char) {
+fn heaps(libc: &LoadedObject, process: &elf::ProcessImage, environment: *const *const c_char) {
     let settings = state::settings();
     if settings.data.pools[0] != 0 {
         begin_pool_heap(libc);
     }
-    growth::start();
+    process_size_threshold::start();
     if settings.data.wanted() {
         fork::watch(libc);
     }
@@ -147,8 +150,8 @@ fn heaps(libc: &Object, process: &elf::ProcessImage, environment: *const *const 
     if settings.touch && settings.data.wanted() {
         own_variables(&process.data);
     }
-    if settings.text.thp && settings.pmd != 0 && !text::move_all(&process.text) {
-        text::not_moved();
+    if settings.text.thp && settings.pmd != 0 && !text_segment::move_all(&process.text) {
+        text_segment::not_moved();
     }
 }
 
@@ -185,7 +188,7 @@ fn own_variables(ranges: &[(usize, usize); 4]) {
     }
 }
 
-fn begin_pool_heap(libc: &Object) {
+fn begin_pool_heap(libc: &LoadedObject) {
     const ADDRESS_SPACE: usize = 9;
     let Some(memory) = syscalls::memory() else {
         return;
@@ -210,7 +213,7 @@ fn begin_pool_heap(libc: &Object) {
 
 /// Makes malloc take chunks of up to 32M from the heap instead of separate mappings (`mallopt(3)`,
 /// the largest threshold that it accepts).
-fn large_chunks_from_the_heap(libc: &Object) {
+fn large_chunks_from_the_heap(libc: &LoadedObject) {
     const MMAP_THRESHOLD: i32 = -3;
     const TRIM_THRESHOLD: i32 = -1;
     const ARENA_MAX: i32 = -8;

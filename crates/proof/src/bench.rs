@@ -9,7 +9,7 @@ mod bench_run;
 pub mod chase;
 mod memory_limit;
 mod page_check;
-mod server_pages;
+mod run_and_promote;
 pub mod workload_file;
 
 use std::path::Path;
@@ -25,7 +25,9 @@ use crate::experiment::Provenance;
 pub use bench_run::BenchRun;
 pub use memory_limit::memory_limit;
 pub use page_check::{held_by_folio, page_mismatch};
-pub use server_pages::{NothingPromoted, lacks_pool, page_tables, promote, refusal, under_run};
+pub use run_and_promote::{
+    NoPromotionReason, lacks_pool, page_tables, promote, refusal, under_run,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingPages {

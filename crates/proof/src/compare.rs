@@ -12,7 +12,7 @@ mod result_sets;
 pub use ratio::{RowRatio, over};
 pub use result_sets::{
     ComparedSets, HistoryRow, NamedResult, QuantitySelection, ReleaseBlockers, ResultSet,
-    SetHistory, SetRow, history, sets,
+    SetComparisonRow, SetHistory, history, sets,
 };
 
 use std::collections::{HashMap, HashSet};
@@ -21,16 +21,17 @@ use serde::{Serialize, Serializer};
 
 use crate::median_interval::MedianInterval;
 use crate::result_format::{
-    NotCompared, Pairing, Parameter, ParameterValue, Quantity, Results, Row, Sample, places,
+    NotComparableReason, Pairing, Parameter, ParameterValue, Quantity, ResultRow, Results, Sample,
+    places,
 };
-use crate::stats::{Better, Effect, Verdict};
+use crate::stats::{BetterDirection, Effect, Verdict};
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Compared {
+pub struct Comparison {
     pub arms: Option<[String; 2]>,
     pub is_within: bool,
     /// Other differences, and remarks for the reader; rows refer to them by ID.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ComparisonNote>,
     /// Caveats on the whole comparison, a sentence each.
     pub caveats: Vec<String>,
     pub rows: Vec<ComparedRow>,
@@ -39,7 +40,7 @@ pub struct Compared {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Note {
+pub struct ComparisonNote {
     /// Counts from 1.
     pub id: usize,
     pub text: String,
@@ -57,28 +58,28 @@ pub struct ComparedRow {
     #[serde(flatten, serialize_with = "what")]
     pub quantity: Quantity,
     /// Row in A; `None` if A does not have it.
-    pub a: Option<Side>,
-    pub b: Option<Side>,
+    pub a: Option<SideSamples>,
+    pub b: Option<SideSamples>,
     /// B over A; `None` if not compared, or if both are 0.
     pub ratio: Option<f64>,
     /// B over A with its interval; `None` for a count taken once.
     pub effect: Option<Effect>,
     pub verdict: Option<Verdict>,
     /// The reason for a missing verdict.
-    pub not_compared: Option<NotCompared>,
+    pub not_compared: Option<NotComparableReason>,
     pub notes: Vec<usize>,
 }
 
 /// Serializes a quantity with the field names of a comparison.
 fn what<S: Serializer>(quantity: &Quantity, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct What<'a> {
+    struct QuantityFields<'a> {
         what: &'a str,
         unit: &'a str,
-        better: Better,
+        better: BetterDirection,
         is_main: bool,
     }
-    What {
+    QuantityFields {
         what: &quantity.name,
         unit: &quantity.unit,
         better: quantity.better,
@@ -88,15 +89,15 @@ fn what<S: Serializer>(quantity: &Quantity, to: S) -> Result<S::Ok, S::Error> {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Side {
+pub struct SideSamples {
     #[serde(flatten)]
     pub spread: MedianInterval,
     pub samples: Vec<f64>,
 }
 
-impl Side {
-    fn from_row(row: &Row) -> Option<Side> {
-        Some(Side {
+impl SideSamples {
+    fn from_row(row: &ResultRow) -> Option<SideSamples> {
+        Some(SideSamples {
             spread: row.spread()?,
             samples: row.values(),
         })
@@ -136,9 +137,9 @@ impl CompareError {
 }
 
 /// Compares rows of the same name in two files. A ratio within `equal` of 1 counts as equal.
-pub fn files(a: &Results, b: &Results, equal: f64) -> Result<Compared, CompareError> {
+pub fn files(a: &Results, b: &Results, equal: f64) -> Result<Comparison, CompareError> {
     let rows = [with_gains(&a.rows), with_gains(&b.rows)];
-    Builder::new(a, b, equal)?.compare(&rows)
+    ComparisonBuilder::new(a, b, equal)?.compare(&rows)
 }
 
 /// Compares two arms: `names[0]` of A and `names[1]` of B. For two arms of one file, `b` is `None`.
@@ -147,34 +148,35 @@ pub fn arms(
     b: Option<&Results>,
     names: &[String; 2],
     equal: f64,
-) -> Result<Compared, CompareError> {
-    let of = |side: char, measured: &Results, arm: &String| -> Result<Vec<Row>, CompareError> {
-        let had = measured.arm_names();
-        if !had.contains(arm) {
-            let arm = arm.clone();
-            return Err(CompareError::NoSuchArm { side, arm, had });
-        }
-        let rows = measured.rows.iter().filter(|row| row.arm == *arm);
-        Ok(rows.cloned().collect())
-    };
+) -> Result<Comparison, CompareError> {
+    let of =
+        |side: char, measured: &Results, arm: &String| -> Result<Vec<ResultRow>, CompareError> {
+            let had = measured.arm_names();
+            if !had.contains(arm) {
+                let arm = arm.clone();
+                return Err(CompareError::NoSuchArm { side, arm, had });
+            }
+            let rows = measured.rows.iter().filter(|row| row.arm == *arm);
+            Ok(rows.cloned().collect())
+        };
     let other = b.unwrap_or(a);
     let rows = [
         of('A', a, &names[0])?,
         of(if b.is_some() { 'B' } else { 'A' }, other, &names[1])?,
     ];
-    let mut builder = Builder::new(a, other, equal)?;
+    let mut builder = ComparisonBuilder::new(a, other, equal)?;
     builder.compared.is_within = b.is_none();
     builder.compared.arms = Some(names.clone());
     builder.compare(&rows)
 }
 
-struct Builder<'a> {
+struct ComparisonBuilder<'a> {
     a: &'a Results,
     b: &'a Results,
     on_all: Vec<usize>,
     /// The IDs of notes by their texts.
     noted: HashMap<String, usize>,
-    compared: Compared,
+    compared: Comparison,
 }
 
 /// The note on secondary quantities without a ratio.
@@ -184,8 +186,12 @@ const NOT_COMPARED: &str =
 /// Maximum number of notes on differing circumstances.
 const MOST_DIFFERENCES: usize = 100;
 
-impl<'a> Builder<'a> {
-    fn new(a: &'a Results, b: &'a Results, equal: f64) -> Result<Builder<'a>, CompareError> {
+impl<'a> ComparisonBuilder<'a> {
+    fn new(
+        a: &'a Results,
+        b: &'a Results,
+        equal: f64,
+    ) -> Result<ComparisonBuilder<'a>, CompareError> {
         let about = |of: &Results| {
             let main = of.main().cloned();
             let main = main.map(|quantity| (quantity.unit, quantity.better));
@@ -197,15 +203,15 @@ impl<'a> Builder<'a> {
                 b: b.in_words(),
             });
         }
-        let mut builder = Builder {
+        let mut builder = ComparisonBuilder {
             a,
             b,
             on_all: Vec::new(),
             noted: HashMap::new(),
-            compared: Compared {
+            compared: Comparison {
                 caveats: caveats(a, b),
                 equal,
-                ..Compared::default()
+                ..Comparison::default()
             },
         };
         let differences = environment_diff::differences(a, b);
@@ -241,18 +247,18 @@ impl<'a> Builder<'a> {
         }
         let id = notes.len() + 1;
         self.noted.insert(text.clone(), id);
-        notes.push(Note {
+        notes.push(ComparisonNote {
             id,
             text,
-            ..Note::default()
+            ..ComparisonNote::default()
         });
         id
     }
 
-    fn compare(mut self, [of_a, of_b]: &[Vec<Row>; 2]) -> Result<Compared, CompareError> {
+    fn compare(mut self, [of_a, of_b]: &[Vec<ResultRow>; 2]) -> Result<Comparison, CompareError> {
         let by_arm = self.compared.arms.is_none();
-        let key = |row: &Row| (by_arm.then(|| row.arm.clone()), row.key());
-        let others: HashMap<_, &Row> = of_b.iter().map(|row| (key(row), row)).collect();
+        let key = |row: &ResultRow| (by_arm.then(|| row.arm.clone()), row.key());
+        let others: HashMap<_, &ResultRow> = of_b.iter().map(|row| (key(row), row)).collect();
         let mut in_both = HashSet::new();
         for row in of_a {
             let key = key(row);
@@ -283,11 +289,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a row, unless neither side has samples of it.
-    fn pair(&mut self, a: Option<&Row>, b: Option<&Row>) {
+    fn pair(&mut self, a: Option<&ResultRow>, b: Option<&ResultRow>) {
         let Some(row) = a.or(b) else {
             return;
         };
-        let sides = [a.and_then(Side::from_row), b.and_then(Side::from_row)];
+        let sides = [
+            a.and_then(SideSamples::from_row),
+            b.and_then(SideSamples::from_row),
+        ];
         let mut notes = self.on_all.clone();
         for (name, of, row) in [("A", self.a, a), ("B", self.b, b)] {
             if let Some((said, arm)) = row.and_then(|row| Some((of.remark_of(row)?, &row.arm))) {
@@ -303,7 +312,7 @@ impl<'a> Builder<'a> {
             ([own, _], ..) => {
                 let who = if own.is_some() { "A" } else { "B" };
                 let reason = format!("only {who} has samples of {}", row.arm);
-                Err(NotCompared(reason))
+                Err(NotComparableReason(reason))
             }
         };
         let is_in_both = sides.iter().all(Option::is_some);
@@ -333,8 +342,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Compares by common rounds within a file, else by rank.
-    fn judged(&self, a: &Row, b: &Row) -> Result<(RowRatio, Verdict), NotCompared> {
-        let has_rounds = |row: &Row| row.samples.iter().all(|sample| sample.round.is_some());
+    fn judged(
+        &self,
+        a: &ResultRow,
+        b: &ResultRow,
+    ) -> Result<(RowRatio, Verdict), NotComparableReason> {
+        let has_rounds = |row: &ResultRow| row.samples.iter().all(|sample| sample.round.is_some());
         let is_within = self.compared.is_within;
         let pairing = match is_within && has_rounds(a) && has_rounds(b) {
             true => Pairing::Rounds,
@@ -350,8 +363,8 @@ impl<'a> Builder<'a> {
 }
 
 /// Adds to each main row of a later arm its ratio to the first arm, by common rounds. Such gains are comparable even between hosts.
-fn with_gains(rows: &[Row]) -> Vec<Row> {
-    let mut firsts: HashMap<String, &Row> = HashMap::new();
+fn with_gains(rows: &[ResultRow]) -> Vec<ResultRow> {
+    let mut firsts: HashMap<String, &ResultRow> = HashMap::new();
     for row in rows {
         firsts.entry(row.key()).or_insert(row);
     }
@@ -366,7 +379,7 @@ fn with_gains(rows: &[Row]) -> Vec<Row> {
         let gains: Vec<Sample> = gains.map(|(at, log)| Sample::new(at, log.exp())).collect();
         if !gains.is_empty() {
             let name = format!("{} over {}", row.quantity.name, first.arm);
-            all.push(Row {
+            all.push(ResultRow {
                 quantity: Quantity {
                     better: row.quantity.better,
                     ..Quantity::amount(&name, "×")

@@ -21,13 +21,14 @@ use hugeleaf_units::{Bytes, Failure};
 use crate::arm_order::{BLOCK, PermutedBlocks};
 use crate::effective_sample::{self, ArmMeasurement, PairAnalysis, PairLogRatios};
 use crate::long_holds::{self, HoldResult};
-use crate::metric::{self, Measured, Metric, MetricError, Reading, ReadingKind};
+use crate::metric::{self, MeasuredValue, Metric, MetricError, Reading, ReadingKind};
 use crate::prove_result::{
-    AssignedPair, BadReadings, BeforeAfterMemory, BucketedQuantile, Design, DiscardCause,
-    DiscardedInterval, Effect, Equivalence, ExperimentEnd, HostFingerprint, IntentionToTreat, Knob,
-    PageUsageStages, Pair, PairChecks, ProveExperimentInfo, ProveResult, SettingsInForce,
+    AssignedPair, BadReadings, BeforeAfterMemory, BucketedQuantile, DiscardCause,
+    DiscardedInterval, Effect, Equivalence, ExperimentDesign, ExperimentEnd, HostFingerprint,
+    IndependenceChecks, IntentionToTreat, Knob, PageUsageStages, Pair, ProveExperimentInfo,
+    ProveResult, ProveResultSettings,
 };
-use crate::result_format::{self, ArmInfo, Chart, Quantity, Row};
+use crate::result_format::{self, ArmInfo, Chart, Quantity, ResultRow};
 use crate::stats::{self, LogRatioInterval, Verdict};
 use crate::stopping_rule::{MIN_PAIRS, StoppingRule};
 use crate::subject::{Arm, SelectedMemory, SideMetrics, Subject, SubjectError};
@@ -219,7 +220,7 @@ impl ProveError {
 pub fn design(
     prepared: &SelectedMemory,
     settings: &ExperimentSettings,
-) -> Result<Design, ProveError> {
+) -> Result<ExperimentDesign, ProveError> {
     let refused = |what: String, next: &str| {
         Err(ProveError::Subject(SubjectError::Failed(Failure::new(
             what, next,
@@ -237,8 +238,8 @@ pub fn design(
             ),
             "run it without --before-after    # demotes the memory and promotes it again",
         ),
-        (None, false) => Ok(Design::RandomPairs),
-        _ => Ok(Design::BeforeAfter),
+        (None, false) => Ok(ExperimentDesign::RandomPairs),
+        _ => Ok(ExperimentDesign::BeforeAfter),
     }
 }
 
@@ -259,7 +260,7 @@ pub fn run(
     let prepared = subject.prepare()?;
     let design = design(&prepared, settings)?;
     let interval = settings.interval.max(metric.least_interval);
-    let mut engine = Engine {
+    let mut engine = ExperimentEngine {
         began: kernel.now(),
         interval,
         settle: settings.settle.max(metric.lag) + interval / 2,
@@ -364,7 +365,7 @@ impl FinalAnalysis {
     }
 }
 
-struct Engine<'a> {
+struct ExperimentEngine<'a> {
     began: Duration,
     interval: Duration,
     settle: Duration,
@@ -397,7 +398,7 @@ struct Engine<'a> {
     touched: bool,
 }
 
-enum Attempt {
+enum SampleOutcome {
     Taken(Box<ArmSample>),
     /// The memory was not on the intended pages. The sample is there if all pairs count as assigned.
     WrongPages(Option<Box<ArmSample>>),
@@ -406,13 +407,13 @@ enum Attempt {
 }
 
 struct MeteredInterval {
-    measured: Measured,
+    measured: MeasuredValue,
     halves: Option<[f64; 2]>,
     from: Duration,
     elapsed: Duration,
 }
 
-impl Engine<'_> {
+impl ExperimentEngine<'_> {
     fn elapsed(&self) -> Duration {
         self.kernel.now().saturating_sub(self.began)
     }
@@ -451,7 +452,7 @@ impl Engine<'_> {
     fn measure(
         &mut self,
         prepared: &SelectedMemory,
-        design: Design,
+        design: ExperimentDesign,
     ) -> Result<ExperimentEnd, ProveError> {
         for note in &prepared.notes {
             (self.progress)(ExperimentEvent::Note(note));
@@ -463,7 +464,7 @@ impl Engine<'_> {
         };
         self.page_sizes.before = self.subject.page_sizes()?;
         match design {
-            Design::RandomPairs => {
+            ExperimentDesign::RandomPairs => {
                 let ending = if self.settings.against.is_none() {
                     self.random_pairs(prepared)?
                 } else if self.calibrate(prepared)? {
@@ -476,7 +477,7 @@ impl Engine<'_> {
                 }
                 Ok(ending)
             }
-            Design::BeforeAfter => self.before_after(),
+            ExperimentDesign::BeforeAfter => self.before_after(),
         }
     }
 
@@ -608,11 +609,11 @@ impl Engine<'_> {
                 attempt => attempt?,
             };
             match attempt {
-                Attempt::Taken(sample) | Attempt::WrongPages(Some(sample)) => {
+                SampleOutcome::Taken(sample) | SampleOutcome::WrongPages(Some(sample)) => {
                     samples.push(sample.part.value)
                 }
-                Attempt::Rejected => {}
-                Attempt::WrongPages(None) | Attempt::Interrupted => return Ok(None),
+                SampleOutcome::Rejected => {}
+                SampleOutcome::WrongPages(None) | SampleOutcome::Interrupted => return Ok(None),
             }
         }
         Ok(Some(samples))
@@ -649,17 +650,17 @@ impl Engine<'_> {
                     return Ok(false);
                 }
                 match self.sample(arm)? {
-                    Attempt::Taken(sample) => samples.push((arm, sample)),
-                    Attempt::WrongPages(Some(sample)) => {
+                    SampleOutcome::Taken(sample) => samples.push((arm, sample)),
+                    SampleOutcome::WrongPages(Some(sample)) => {
                         as_asked = false;
                         samples.push((arm, sample));
                     }
-                    Attempt::WrongPages(None) => {
+                    SampleOutcome::WrongPages(None) => {
                         astray += 1;
                         continue 'again;
                     }
-                    Attempt::Rejected => continue 'again,
-                    Attempt::Interrupted => return Ok(false),
+                    SampleOutcome::Rejected => continue 'again,
+                    SampleOutcome::Interrupted => return Ok(false),
                 }
             }
             self.keep(first, at, &samples, as_asked);
@@ -730,10 +731,10 @@ impl Engine<'_> {
                     break;
                 }
                 match self.sample(arm)? {
-                    Attempt::Taken(sample) => self.taken[arm as usize].push(*sample),
-                    Attempt::Interrupted => return Ok(ExperimentEnd::Interrupted),
-                    Attempt::Rejected => {}
-                    Attempt::WrongPages(_) => {
+                    SampleOutcome::Taken(sample) => self.taken[arm as usize].push(*sample),
+                    SampleOutcome::Interrupted => return Ok(ExperimentEnd::Interrupted),
+                    SampleOutcome::Rejected => {}
+                    SampleOutcome::WrongPages(_) => {
                         astray += 1;
                         if astray >= MOST_REJECTED {
                             return Err(self.unsteady(astray));
@@ -752,7 +753,7 @@ impl Engine<'_> {
         })
     }
 
-    fn sample(&mut self, arm: Arm) -> Result<Attempt, ProveError> {
+    fn sample(&mut self, arm: Arm) -> Result<SampleOutcome, ProveError> {
         let event = ExperimentEvent::Measuring {
             arm,
             pairs: self.pairs_on_intended_pages().count(),
@@ -766,13 +767,13 @@ impl Engine<'_> {
             .or_else(|| self.coverage_deviation(arm, start, "at the start"));
         if let (Some(reason), false) = (&astray, goes_on) {
             self.reject(arm, DiscardCause::Pages, reason.clone());
-            return Ok(Attempt::WrongPages(None));
+            return Ok(SampleOutcome::WrongPages(None));
         }
         let mut before = self.subject.side_metrics();
         before.resident = self.subject.resident().or(before.resident);
         let metered = match self.meter() {
             Ok(Some(metered)) => metered,
-            Ok(None) => return Ok(Attempt::Interrupted),
+            Ok(None) => return Ok(SampleOutcome::Interrupted),
             Err(e) => return self.bad_reading(arm, e),
         };
         let mut after = self.subject.side_metrics();
@@ -795,9 +796,9 @@ impl Engine<'_> {
         astray = astray.or_else(|| self.coverage_deviation(arm, end, "at the end"));
         if let Some(reason) = astray {
             self.reject(arm, DiscardCause::Pages, reason);
-            return Ok(Attempt::WrongPages(goes_on.then_some(sample)));
+            return Ok(SampleOutcome::WrongPages(goes_on.then_some(sample)));
         }
-        Ok(Attempt::Taken(sample))
+        Ok(SampleOutcome::Taken(sample))
     }
 
     /// Reads the metric at both ends of an interval and between; `None` if stopped.
@@ -815,7 +816,7 @@ impl Engine<'_> {
             }
             read.push(self.read()?);
         }
-        let sample = |readings: &[(Reading, Duration)]| -> Result<Measured, MetricError> {
+        let sample = |readings: &[(Reading, Duration)]| -> Result<MeasuredValue, MetricError> {
             let [(before, from), .., (after, to)] = readings else {
                 return Err(MetricError::StoodStill {
                     metric: self.name.clone(),
@@ -861,9 +862,9 @@ impl Engine<'_> {
 
     /// Handles a reading that failed or gives no sample. Its pair is repeated, unless there were too many or
     /// the target has exited.
-    fn bad_reading(&mut self, arm: Arm, error: MetricError) -> Result<Attempt, ProveError> {
+    fn bad_reading(&mut self, arm: Arm, error: MetricError) -> Result<SampleOutcome, ProveError> {
         if self.is_stopped() {
-            return Ok(Attempt::Interrupted);
+            return Ok(SampleOutcome::Interrupted);
         }
         self.subject.coverage()?;
         match arm {
@@ -880,7 +881,7 @@ impl Engine<'_> {
                 pairs,
             });
         }
-        Ok(Attempt::Rejected)
+        Ok(SampleOutcome::Rejected)
     }
 
     /// Reads the metric, and returns the middle of the time that the reading took.
@@ -951,14 +952,14 @@ impl Engine<'_> {
         }
     }
 
-    fn judge(&self, design: Design) -> FinalAnalysis {
+    fn judge(&self, design: ExperimentDesign) -> FinalAnalysis {
         let (weighed, interval) = match design {
-            Design::RandomPairs => {
+            ExperimentDesign::RandomPairs => {
                 let logs: Vec<PairLogRatios> =
                     self.pairs_on_intended_pages().map(|m| m.logs).collect();
                 self.judge_pairs(&logs)
             }
-            Design::BeforeAfter => (None, self.judge_before_after()),
+            ExperimentDesign::BeforeAfter => (None, self.judge_before_after()),
         };
         let mut judged = FinalAnalysis {
             buckets: self.judge_buckets(weighed.as_ref()),
@@ -991,9 +992,9 @@ impl Engine<'_> {
     /// For quantiles, takes the widest of the intervals from interpolation and from either end of the
     /// buckets.
     fn judge_before_after(&self) -> Option<LogRatioInterval> {
-        type Of = fn(&ArmMeasurement) -> f64;
-        let welch = |base: Of, large: Of| {
-            let logs = |arm: usize, of: Of| -> Vec<f64> {
+        type ValueExtractor = fn(&ArmMeasurement) -> f64;
+        let welch = |base: ValueExtractor, large: ValueExtractor| {
+            let logs = |arm: usize, of: ValueExtractor| -> Vec<f64> {
                 let samples = self.taken[arm].iter();
                 samples.map(|s| of(&s.part).ln()).collect()
             };
@@ -1002,8 +1003,8 @@ impl Engine<'_> {
         };
         let mut interval = welch(|p| p.value, |p| p.value)?;
         if self.metric.kind == ReadingKind::Quantile {
-            let low: Of = |p| p.bucket.map_or(p.value, |b| b[0].max(0.0));
-            let high: Of = |p| p.bucket.map_or(p.value, |b| b[1]);
+            let low: ValueExtractor = |p| p.bucket.map_or(p.value, |b| b[0].max(0.0));
+            let high: ValueExtractor = |p| p.bucket.map_or(p.value, |b| b[1]);
             let end = |i: Option<LogRatioInterval>, end: fn(LogRatioInterval) -> f64, open: f64| {
                 i.map(end).filter(|end| !end.is_nan()).unwrap_or(open)
             };
@@ -1032,8 +1033,12 @@ impl Engine<'_> {
     }
 
     /// Returns the effect over all pairs as assigned, if requested.
-    fn as_assigned(&self, design: Design, judged: &FinalAnalysis) -> Option<IntentionToTreat> {
-        if !self.settings.intention_to_treat || design != Design::RandomPairs {
+    fn as_assigned(
+        &self,
+        design: ExperimentDesign,
+        judged: &FinalAnalysis,
+    ) -> Option<IntentionToTreat> {
+        if !self.settings.intention_to_treat || design != ExperimentDesign::RandomPairs {
             return None;
         }
         let logs: Vec<PairLogRatios> = self.made.iter().map(|m| m.logs).collect();
@@ -1089,7 +1094,7 @@ impl Engine<'_> {
         Ok(Some(to))
     }
 
-    /// Describes the state of the memory after [`Engine::apply_final_arm`], by its page tables.
+    /// Describes the state of the memory after [`ExperimentEngine::apply_final_arm`], by its page tables.
     fn left_in_words(&self, prepared: &SelectedMemory, left_on: Option<Arm>) -> String {
         let (before, after) = (&self.page_sizes.before, &self.page_sizes.after);
         let Some(left) = left_on.and_then(|_| BeforeAfterMemory::compare(before, after)) else {
@@ -1113,7 +1118,7 @@ impl Engine<'_> {
     fn result(
         &self,
         prepared: &SelectedMemory,
-        design: Design,
+        design: ExperimentDesign,
         ending: ExperimentEnd,
         judged: FinalAnalysis,
         left_on: Option<Arm>,
@@ -1146,7 +1151,7 @@ impl Engine<'_> {
                 .map(|i| Effect::from_interval(&i, rule.confidence)),
             verdict: judged.verdict,
             equivalence: judged.interval.map(|i| self.equivalence(&i)),
-            pairs_looked_at: judged.weighed.map(|w| PairChecks {
+            pairs_looked_at: judged.weighed.map(|w| IndependenceChecks {
                 lag_one_correlation: w.correlation,
                 stretched: w.stretched,
                 carried_over: w.carry_over.map(f64::exp),
@@ -1162,7 +1167,7 @@ impl Engine<'_> {
             page_sizes: self.page_sizes.clone(),
             rejected: self.rejected.clone(),
             host: circumstances.host.clone(),
-            settings: SettingsInForce {
+            settings: ProveResultSettings {
                 interval_seconds: self.interval.as_secs_f64(),
                 settle_seconds: self.settle.as_secs_f64(),
                 until: rule.until.exp() - 1.0,
@@ -1170,7 +1175,7 @@ impl Engine<'_> {
                 pairs: rule.fixed_pairs,
                 equal: self.settings.equal.exp() - 1.0,
                 seed: self.settings.seed,
-                block_pairs: (design == Design::RandomPairs).then_some(BLOCK),
+                block_pairs: (design == ExperimentDesign::RandomPairs).then_some(BLOCK),
                 same_pages: self.settings.same_pages,
                 knobs: circumstances.knobs.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -1190,8 +1195,9 @@ impl Engine<'_> {
     }
 
     /// Returns the samples of both arms, then the secondary quantities.
-    fn rows(&self, design: Design) -> Vec<Row> {
-        let row = |arm: Arm, quantity, samples| Row::new(arm.name(), Vec::new(), quantity, samples);
+    fn rows(&self, design: ExperimentDesign) -> Vec<ResultRow> {
+        let row =
+            |arm: Arm, quantity, samples| ResultRow::new(arm.name(), Vec::new(), quantity, samples);
         let main = |arm| row(arm, self.quantity(), self.samples(arm, design));
         let also = |arm| {
             let all = self.secondary_quantities(arm).into_iter();
@@ -1224,10 +1230,10 @@ impl Engine<'_> {
     }
 
     /// Returns the samples of an arm; the numbers of pairs are the rounds.
-    fn samples(&self, arm: Arm, design: Design) -> Vec<result_format::Sample> {
+    fn samples(&self, arm: Arm, design: ExperimentDesign) -> Vec<result_format::Sample> {
         let closed = |edge: f64| edge.is_finite().then_some(edge);
         let sample = |(pair, sample): (usize, &ArmSample)| result_format::Sample {
-            round: (design == Design::RandomPairs).then_some(pair),
+            round: (design == ExperimentDesign::RandomPairs).then_some(pair),
             value: sample.part.value,
             at_seconds: Some(sample.at.as_secs_f64()),
             coverage: Some(sample.coverage),
@@ -1272,19 +1278,19 @@ impl Engine<'_> {
     fn caveats(
         &self,
         prepared: &SelectedMemory,
-        design: Design,
+        design: ExperimentDesign,
         ending: ExperimentEnd,
         judged: &FinalAnalysis,
     ) -> Vec<String> {
         let mut caveats = Vec::new();
         match design {
-            Design::RandomPairs => caveats.push(
+            ExperimentDesign::RandomPairs => caveats.push(
                 "The base arm is memory whose huge pages were split, so it is still contiguous. \
                  For direct I/O, and on CPUs that coalesce base pages in the TLB, the gain over \
                  memory that was never on huge pages can be larger."
                     .to_owned(),
             ),
-            Design::BeforeAfter => {
+            ExperimentDesign::BeforeAfter => {
                 let why = match &prepared.one_way {
                     Some(why) => format!(" because {why}"),
                     None => String::new(),
@@ -1338,9 +1344,9 @@ impl Engine<'_> {
     }
 
     /// Returns a caveat if no arm was held, so that only short intervals were compared.
-    fn not_held_caveat(&self, design: Design, ending: ExperimentEnd) -> Option<String> {
+    fn not_held_caveat(&self, design: ExperimentDesign, ending: ExperimentEnd) -> Option<String> {
         let could_be_held =
-            design == Design::RandomPairs && self.same.is_none() && ending.allows_hold();
+            design == ExperimentDesign::RandomPairs && self.same.is_none() && ending.allows_hold();
         (could_be_held && self.holds.is_none()).then(|| {
             format!(
                 "Effects that need longer than an interval of {} s were not looked for, because \

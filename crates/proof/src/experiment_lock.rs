@@ -23,7 +23,7 @@ pub struct ExperimentLock {
 
 /// A line of `/proc/locks` about a lock on a whole file (flock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flock {
+pub struct ProcLocksEntry {
     pub holder: Pid,
     pub device: (u32, u32),
     pub inode: u64,
@@ -31,11 +31,11 @@ pub struct Flock {
 
 /// Parses the flock locks in `/proc/locks` (proc(5)). Waiters (`->`), other kinds of locks and
 /// malformed lines are skipped.
-pub fn flocks(text: &str) -> Vec<Flock> {
+pub fn flocks(text: &str) -> Vec<ProcLocksEntry> {
     text.lines().filter_map(flock).collect()
 }
 
-fn flock(line: &str) -> Option<Flock> {
+fn flock(line: &str) -> Option<ProcLocksEntry> {
     // 1: FLOCK  ADVISORY  READ 1896 00:15:749440 0 EOF
     let mut words = line.split_ascii_whitespace().skip(1);
     if words.next()? != "FLOCK" {
@@ -46,7 +46,7 @@ fn flock(line: &str) -> Option<Flock> {
     let mut file = words.next()?.split(':');
     let device = |text: &str| u32::from_str_radix(text, 16).ok();
     let device = (device(file.next()?)?, device(file.next()?)?);
-    Some(Flock {
+    Some(ProcLocksEntry {
         holder,
         device,
         inode: file.next()?.parse().ok()?,
@@ -132,7 +132,7 @@ mod tests {
                     3: FLOCK  ADVISORY  WRITE 12 fe:1f:5 0 EOF\n\
                     4: LEASE  ACTIVE    READ 12 fe:1f:5 0 EOF\n\
                     5: FLOCK\n";
-        let held = |holder, device, inode| Flock {
+        let held = |holder, device, inode| ProcLocksEntry {
             holder: Pid(holder),
             device,
             inode,

@@ -30,7 +30,7 @@ pub mod compare;
 pub mod effective_sample;
 pub mod experiment;
 pub mod experiment_lock;
-pub mod live_process;
+pub mod live_subject;
 pub mod long_holds;
 mod median_interval;
 pub mod metric;
@@ -46,11 +46,11 @@ pub mod try_experiment;
 pub use experiment::{
     ExperimentEvent, ExperimentSettings, FinalPages, ProveError, Provenance, run,
 };
-pub use live_process::{LiveSubject, circumstances};
+pub use live_subject::{LiveSubject, circumstances};
 pub use long_holds::HoldResult;
 pub use median_interval::MedianInterval;
 pub use metric::{Metric, MetricError, MetricSpec};
-pub use prove_result::{Design, ExperimentEnd, ProveResult, WriteError, write_whole};
+pub use prove_result::{ExperimentDesign, ExperimentEnd, ProveResult, WriteError, write_whole};
 pub use stats::Verdict;
 pub use stopping_rule::StoppingRule;
 pub use subject::{Arm, SelectedMemory, SideMetrics, Subject, SubjectError};

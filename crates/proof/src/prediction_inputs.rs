@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use hugeleaf_host::process::cpu_time::cpu_usage;
 use hugeleaf_host::{Host, Process, ReadDetail, Root, read_process};
-use hugeleaf_mover::{ScanOptions, may_walk, sample};
+use hugeleaf_mover::{WorkingSetOptions, may_walk, sample};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_verdict::predict::{Observation, ReadLatency, merge, promotable_ranges};
+use hugeleaf_verdict::predict::{ProcessActivity, ReadLatency, merge, promotable_ranges};
 use hugeleaf_workload::PageArm;
 
 use crate::bench::chase::{ChaseSettings, READ, cache_line, measure};
@@ -29,7 +29,7 @@ pub struct ObservedProcesses {
     /// Processes that lived until the end, in the order of the request.
     pub processes: Vec<Process>,
     /// The observations of all of them, joined.
-    pub watched: Observation,
+    pub watched: ProcessActivity,
     /// Longest time in one scan during which the kernel kept a process from mapping memory.
     pub longest_walk: Duration,
 }
@@ -42,7 +42,7 @@ pub fn observe(
     kernel: &Kernel,
     place: (&Root, &Host),
     pids: &[Pid],
-    watch: ScanOptions<'_>,
+    watch: WorkingSetOptions<'_>,
 ) -> Result<ObservedProcesses, String> {
     // The CPU's counters are never waited for.
     let goes_on = AtomicBool::new(false);
@@ -66,7 +66,7 @@ pub fn observe(
     });
     let (seen, failed): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
     let mut seen: Vec<ProcessObservation> = seen.into_iter().flatten().collect();
-    let parts: Vec<Observation> = seen.iter_mut().map(|one| one.watched.clone()).collect();
+    let parts: Vec<ProcessActivity> = seen.iter_mut().map(|one| one.watched.clone()).collect();
     let Some(watched) = merge(&parts) else {
         let first = failed.into_iter().find_map(Result::err);
         return Err(first.unwrap_or_else(|| "no process was found".to_owned()));
@@ -74,14 +74,14 @@ pub fn observe(
     Ok(ObservedProcesses {
         longest_walk: seen.iter().map(|one| one.longest).max().unwrap_or_default(),
         processes: seen.into_iter().map(|one| one.process).collect(),
-        watched: Observation { walks, ..watched },
+        watched: ProcessActivity { walks, ..watched },
     })
 }
 
 /// Observation of one process.
 struct ProcessObservation {
     process: Process,
-    watched: Observation,
+    watched: ProcessActivity,
     longest: Duration,
 }
 
@@ -89,7 +89,7 @@ fn observe_one(
     kernel: &Kernel,
     (root, host): (&Root, &Host),
     pid: Pid,
-    watch: ScanOptions<'_>,
+    watch: WorkingSetOptions<'_>,
 ) -> Result<ProcessObservation, String> {
     // Reading its mappings takes as long as a scan.
     may_walk(kernel, root, pid, watch.held)?;
@@ -100,7 +100,15 @@ fn observe_one(
         kernel.now(),
         cpu_usage(root, pid).map_err(|e| e.to_string())?,
     );
-    let one = |time| sample(kernel, root, pid, &ranges, ScanOptions { time, ..watch });
+    let one = |time| {
+        sample(
+            kernel,
+            root,
+            pid,
+            &ranges,
+            WorkingSetOptions { time, ..watch },
+        )
+    };
     let mut scans = Vec::new();
     let pause = watch.time.saturating_sub(LONG) / LOOKS;
     for _ in 0..LOOKS {
@@ -122,7 +130,7 @@ fn observe_one(
             .map(|sample| sample.cost)
             .max()
             .unwrap_or_default(),
-        watched: Observation {
+        watched: ProcessActivity {
             base_page: host.base_page,
             scans: scans.into_iter().map(|sample| sample.seen).collect(),
             time: elapsed,

@@ -3,20 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::PageUsage;
-use hugeleaf_mover::Stalls;
+use hugeleaf_mover::StallStats;
 use hugeleaf_sys::OnExisting;
 use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::long_holds::HoldResult;
-use crate::result_format::{self, ArmInfo, Chart, Row};
+use crate::result_format::{self, ArmInfo, Chart, ResultRow};
 pub use crate::stats::Effect;
-use crate::stats::{Better, Verdict};
+use crate::stats::{BetterDirection, Verdict};
 use crate::subject::Arm;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Design {
+pub enum ExperimentDesign {
     /// Pairs of intervals, one on each arm, in an order drawn in balanced blocks.
     RandomPairs,
     /// All intervals on base pages, then all on huge pages: the weaker design, for memory that
@@ -50,7 +50,7 @@ pub struct ProveResult {
     /// `base` and `large`, in this order.
     pub arms: Vec<ArmInfo>,
     /// The samples of the metric and the secondary quantities; unreadable ones are missing.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ResultRow>,
     pub charts: Vec<Chart>,
     pub pairs: Vec<Pair>,
     /// Huge over base pages; `None` with too few pairs for an interval.
@@ -59,7 +59,7 @@ pub struct ProveResult {
     /// The two one-sided tests behind `same`; `None` without an effect.
     pub equivalence: Option<Equivalence>,
     /// Checks of the pairs themselves; `None` without an effect, and for a design without pairs.
-    pub pairs_looked_at: Option<PairChecks>,
+    pub pairs_looked_at: Option<IndependenceChecks>,
     /// Both arms held for longer after the pairs; missing where they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<HoldResult>,
@@ -79,7 +79,7 @@ pub struct ProveResult {
     /// Caveats, a sentence each.
     pub caveats: Vec<String>,
     pub host: HostFingerprint,
-    pub settings: SettingsInForce,
+    pub settings: ProveResultSettings,
     pub command: Vec<String>,
 }
 
@@ -87,13 +87,13 @@ pub struct ProveResult {
 pub struct ProveExperimentInfo {
     pub name: String,
     pub unit: String,
-    pub better: Better,
+    pub better: BetterDirection,
     /// Target as typed.
     pub target: String,
     /// Command name of its processes; `None` if they differ, and in earlier files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
-    pub design: Design,
+    pub design: ExperimentDesign,
     /// Start time (RFC 3339, UTC).
     pub started: String,
     /// Duration, including promoting, demoting and restoring.
@@ -104,7 +104,7 @@ pub struct ProveExperimentInfo {
     pub moved_bytes: Bytes,
     /// Stalls of the processes by promoting and demoting; `None` if the process did that itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stalls: Option<Stalls>,
+    pub stalls: Option<StallStats>,
 }
 
 /// One sample of each arm, taken one after the other.
@@ -133,7 +133,7 @@ pub struct Equivalence {
 
 /// Checks of the pairs beyond their ratio (see [`crate::effective_sample`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct PairChecks {
+pub struct IndependenceChecks {
     /// The correlation of each log ratio with the previous one.
     pub lag_one_correlation: f64,
     /// The factor that widened the interval for the correlation; 1 without widening.
@@ -264,7 +264,7 @@ pub struct HostFingerprint {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SettingsInForce {
+pub struct ProveResultSettings {
     pub interval_seconds: f64,
     /// Time discarded after every change: the settling time, and half an interval.
     pub settle_seconds: f64,
@@ -304,11 +304,11 @@ impl ProveResult {
         result_format::to_json(self)
     }
 
-    pub fn samples(&self, arm: Arm) -> Option<&Row> {
+    pub fn samples(&self, arm: Arm) -> Option<&ResultRow> {
         self.row(arm, &self.experiment.name)
     }
 
-    pub fn row(&self, arm: Arm, quantity: &str) -> Option<&Row> {
+    pub fn row(&self, arm: Arm, quantity: &str) -> Option<&ResultRow> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.arm == arm.name() && row.quantity.name == quantity)
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 
 use crate::median_interval::MedianInterval;
-use crate::stats::{Better, log_ratio};
+use crate::stats::{BetterDirection, log_ratio};
 
 pub const SCHEMA: u64 = 2;
 /// Maximum number of arms, and of unavailable arms. Only the length of the file bounds rows and samples.
@@ -32,7 +32,7 @@ pub struct Results {
     /// The arms; the first is the baseline of the others.
     pub arms: Vec<ArmInfo>,
     /// The rows, in display order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ResultRow>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layouts: Vec<PageLayout>,
     /// Arms that the host could not provide.
@@ -102,7 +102,7 @@ impl ArmInfo {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct ResultRow {
     pub arm: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Parameter>,
@@ -116,9 +116,14 @@ pub struct Row {
     pub note: Option<String>,
 }
 
-impl Row {
-    pub fn new(arm: &str, at: Vec<Parameter>, quantity: Quantity, samples: Vec<Sample>) -> Row {
-        Row {
+impl ResultRow {
+    pub fn new(
+        arm: &str,
+        at: Vec<Parameter>,
+        quantity: Quantity,
+        samples: Vec<Sample>,
+    ) -> ResultRow {
+        ResultRow {
             arm: arm.to_owned(),
             at,
             quantity,
@@ -162,13 +167,13 @@ impl Row {
     ///
     /// # Errors
     /// A sample is not positive: the row has no ratio to another, and omitting such samples would hide them.
-    pub fn logs(&self) -> Result<Vec<f64>, NotCompared> {
+    pub fn logs(&self) -> Result<Vec<f64>, NotComparableReason> {
         let logs = self.samples.iter().map(|s| log_ratio(1.0, s.value));
         let logs: Vec<f64> = logs.flatten().collect();
         let (good, all) = (logs.len(), self.samples.len());
         match all - good {
             0 => Ok(logs),
-            bad => Err(NotCompared(format!(
+            bad => Err(NotComparableReason(format!(
                 "{bad} of {all} samples of {} on {} are not above 0",
                 self.quantity.name, self.arm
             ))),
@@ -178,9 +183,9 @@ impl Row {
     /// Returns the log ratios of this row to another, for their common rounds.
     ///
     /// # Errors
-    /// As for [`Row::logs`].
-    pub fn logs_over(&self, other: &Row) -> Result<Vec<(usize, f64)>, NotCompared> {
-        let logs = |row: &Row| -> Result<Vec<(Option<usize>, f64)>, NotCompared> {
+    /// As for [`ResultRow::logs`].
+    pub fn logs_over(&self, other: &ResultRow) -> Result<Vec<(usize, f64)>, NotComparableReason> {
+        let logs = |row: &ResultRow| -> Result<Vec<(Option<usize>, f64)>, NotComparableReason> {
             let rounds = row.samples.iter().map(|sample| sample.round);
             Ok(rounds.zip(row.logs()?).collect())
         };
@@ -193,7 +198,7 @@ impl Row {
 /// The reason why two rows are not comparable. This never means "no difference".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize)]
 #[error("{0}")]
-pub struct NotCompared(pub String);
+pub struct NotComparableReason(pub String);
 
 /// Pairing of the samples of two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -350,7 +355,7 @@ pub struct Quantity {
     /// Its unit: `ns`, `seconds`, `bytes`, empty for a plain number.
     #[serde(default)]
     pub unit: String,
-    pub better: Better,
+    pub better: BetterDirection,
     #[serde(default)]
     pub kind: QuantityKind,
     /// True for the main quantity of the experiment; others are secondary.
@@ -363,7 +368,7 @@ impl Quantity {
         Quantity {
             name: name.to_owned(),
             unit: unit.to_owned(),
-            better: Better::Higher,
+            better: BetterDirection::Higher,
             kind: QuantityKind::Speed,
             main: false,
         }
@@ -371,7 +376,7 @@ impl Quantity {
 
     pub fn time(name: &str, unit: &str) -> Quantity {
         Quantity {
-            better: Better::Lower,
+            better: BetterDirection::Lower,
             ..Quantity::rate(name, unit)
         }
     }
@@ -386,7 +391,7 @@ impl Quantity {
     /// Creates a quantity that is neither good nor bad, such as a duration or a count.
     pub fn plain(name: &str, unit: &str) -> Quantity {
         Quantity {
-            better: Better::Neither,
+            better: BetterDirection::Neither,
             ..Quantity::amount(name, unit)
         }
     }
@@ -633,7 +638,7 @@ impl Results {
         }
         let mut seen = BTreeSet::new();
         let mut quantities = BTreeMap::new();
-        let places: BTreeSet<&str> = self.rows.iter().flat_map(Row::place_names).collect();
+        let places: BTreeSet<&str> = self.rows.iter().flat_map(ResultRow::place_names).collect();
         for (most, is, what) in [
             (MOST_ARMS, self.arms.len(), "arms"),
             (MOST_ARMS, self.unavailable.len(), "unavailable arms"),
@@ -689,18 +694,19 @@ impl Results {
     /// Adds a sample to the row of a quantity of an arm at a place.
     pub fn add(&mut self, arm: &str, at: &[Parameter], quantity: Quantity, sample: Sample) {
         let mut rows = self.rows.iter_mut();
-        let is_it = |r: &&mut Row| r.arm == arm && r.at == at && r.quantity.name == quantity.name;
+        let is_it =
+            |r: &&mut ResultRow| r.arm == arm && r.at == at && r.quantity.name == quantity.name;
         match rows.find(is_it) {
             Some(row) => row.samples.push(sample),
             None => {
-                let row = Row::new(arm, at.to_vec(), quantity, vec![sample]);
+                let row = ResultRow::new(arm, at.to_vec(), quantity, vec![sample]);
                 self.rows.push(row);
             }
         }
     }
 
     /// Returns the remark on a row: why its arm is unavailable, or doubts about its memory.
-    pub fn remark_of(&self, row: &Row) -> Option<String> {
+    pub fn remark_of(&self, row: &ResultRow) -> Option<String> {
         if !row.samples.is_empty() {
             return row.remark();
         }
@@ -712,7 +718,7 @@ impl Results {
             .or_else(|| row.remark())
     }
 
-    pub fn row(&self, arm: &str, at: &[Parameter], quantity: &str) -> Option<&Row> {
+    pub fn row(&self, arm: &str, at: &[Parameter], quantity: &str) -> Option<&ResultRow> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.arm == arm && row.at == at && row.quantity.name == quantity)
     }
@@ -729,7 +735,7 @@ impl Results {
     pub fn in_words(&self) -> String {
         let name = &self.experiment.name;
         match self.main() {
-            Some(q) if q.better == Better::Neither => format!("{name} ({})", q.unit),
+            Some(q) if q.better == BetterDirection::Neither => format!("{name} ({})", q.unit),
             Some(q) => format!("{name} ({}, {} is better)", q.unit, q.better),
             None => name.clone(),
         }

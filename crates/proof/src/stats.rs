@@ -18,7 +18,7 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 hugeleaf_units::named! {
     #[derive(Deserialize)]
-    pub enum Better {
+    pub enum BetterDirection {
         /// Rates: transactions per second.
         Higher = "higher",
         /// Times and costs: p99 latency, cycles per instruction.
@@ -28,12 +28,12 @@ hugeleaf_units::named! {
     }
 }
 
-impl Better {
+impl BetterDirection {
     /// Converts a ratio to one of throughput: half the time is twice as much.
     pub fn gain(self, ratio: f64) -> f64 {
         match self {
-            Better::Lower => 1.0 / ratio,
-            Better::Higher | Better::Neither => ratio,
+            BetterDirection::Lower => 1.0 / ratio,
+            BetterDirection::Higher | BetterDirection::Neither => ratio,
         }
     }
 }
@@ -50,7 +50,7 @@ hugeleaf_units::named! {
     }
 }
 
-impl std::fmt::Display for Better {
+impl std::fmt::Display for BetterDirection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
     }
@@ -393,7 +393,7 @@ impl Effect {
 /// direction: `unclear, +4 % (95 % CI -3 to +11 %), ×1.04 [0.97, 1.11]`. The ratio is given with its interval in ascending order.
 pub fn difference(
     verdict: Verdict,
-    better: Better,
+    better: BetterDirection,
     [low, ratio, high]: [f64; 3],
     confidence: Option<f64>,
 ) -> String {
@@ -414,8 +414,8 @@ pub fn difference(
     };
     let level = confidence.map_or_else(String::new, |part| format!("{:.0} % ", part * 100.0));
     let direction = match better {
-        Better::Lower => ", lower is better",
-        Better::Higher | Better::Neither => "",
+        BetterDirection::Lower => ", lower is better",
+        BetterDirection::Higher | BetterDirection::Neither => "",
     };
     let [low, ratio, high] = [low, ratio, high].map(times);
     format!("{lead} ({level}CI {ends}), ×{ratio} [{low}, {high}]{direction}")
@@ -448,7 +448,7 @@ fn times(ratio: f64) -> String {
 /// not above 1 + margin", each at half of `1 - confidence` (2.5 % at 95 %). Both hold exactly if the whole interval is
 /// within the margin; with the customary interval of 90 % each would be at 5 %. A significant difference within the margin
 /// is `same`.
-pub fn judge(interval: &LogRatioInterval, equal: f64, better: Better) -> Verdict {
+pub fn judge(interval: &LogRatioInterval, equal: f64, better: BetterDirection) -> Verdict {
     judge_beyond(interval, equal, 0.0, better)
 }
 
@@ -458,11 +458,11 @@ pub fn judge_beyond(
     interval: &LogRatioInterval,
     equal: f64,
     beyond: f64,
-    better: Better,
+    better: BetterDirection,
 ) -> Verdict {
     let (up, down) = match better {
-        Better::Higher => (Verdict::Faster, Verdict::Slower),
-        Better::Lower | Better::Neither => (Verdict::Slower, Verdict::Faster),
+        BetterDirection::Higher => (Verdict::Faster, Verdict::Slower),
+        BetterDirection::Lower | BetterDirection::Neither => (Verdict::Slower, Verdict::Faster),
     };
     if interval.low >= -equal && interval.high <= equal {
         Verdict::Same
@@ -513,45 +513,50 @@ mod tests {
         for (verdict, better, ratio, text) in [
             (
                 Verdict::Faster,
-                Better::Higher,
+                BetterDirection::Higher,
                 [1.0702, 1.1201, 1.1698],
                 "12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17]",
             ),
             (
                 Verdict::Slower,
-                Better::Higher,
+                BetterDirection::Higher,
                 [0.83, 0.88, 0.985],
                 "12 % slower (95 % CI 1.5 to 17 %), ×0.88 [0.83, 0.98]",
             ),
             (
                 Verdict::Faster,
-                Better::Lower,
+                BetterDirection::Lower,
                 [0.85, 0.89, 0.93],
                 "11 % faster (95 % CI 7 to 15 %), ×0.89 [0.85, 0.93], lower is better",
             ),
             (
                 Verdict::Same,
-                Better::Higher,
+                BetterDirection::Higher,
                 [0.994, 1.0002, 1.012],
                 "same, 0 % (95 % CI -0.6 to +1.2 %), ×1.00 [0.99, 1.01]",
             ),
             (
                 Verdict::Unclear,
-                Better::Neither,
+                BetterDirection::Neither,
                 [0.97, 1.04, 1.11],
                 "unclear, +4 % (95 % CI -3 to +11 %), ×1.04 [0.97, 1.11]",
             ),
             // An interval that was widened later.
             (
                 Verdict::Faster,
-                Better::Higher,
+                BetterDirection::Higher,
                 [0.99, 1.12, 25.0],
                 "faster, +12 % (95 % CI -1 to +2400 %), ×1.12 [0.99, 25.0]",
             ),
         ] {
             assert_eq!(all(verdict, better, ratio), text);
         }
-        let unknown = difference(Verdict::Faster, Better::Higher, [1.07, 1.12, 1.17], None);
+        let unknown = difference(
+            Verdict::Faster,
+            BetterDirection::Higher,
+            [1.07, 1.12, 1.17],
+            None,
+        );
         assert!(
             unknown.starts_with("12 % faster (CI 7 to 17 %)"),
             "{unknown}"
@@ -702,8 +707,16 @@ mod tests {
                 Verdict::Unclear,
             ),
         ] {
-            assert_eq!(judge(low, high, Better::Higher), higher, "{low} {high}");
-            assert_eq!(judge(low, high, Better::Lower), lower, "{low} {high}");
+            assert_eq!(
+                judge(low, high, BetterDirection::Higher),
+                higher,
+                "{low} {high}"
+            );
+            assert_eq!(
+                judge(low, high, BetterDirection::Lower),
+                lower,
+                "{low} {high}"
+            );
         }
     }
 

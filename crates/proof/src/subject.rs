@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_host::{PageUsage, ProcessError};
-use hugeleaf_mover::{PreconditionError, Stalls};
+use hugeleaf_mover::{PreconditionError, StallStats};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, Failure};
 use serde::Deserialize;
@@ -128,7 +128,7 @@ pub trait Subject {
 
     /// Returns its processes' stalls by promoting and demoting so far; `None` if it changes its own
     /// memory.
-    fn stalls(&self) -> Option<Stalls> {
+    fn stalls(&self) -> Option<StallStats> {
         None
     }
 

@@ -8,10 +8,11 @@ use hugeleaf_host::PageUsage;
 use hugeleaf_proof::metric::{Metric, MetricError, Reading, ReadingKind};
 use hugeleaf_proof::prove_result::DiscardCause;
 use hugeleaf_proof::result_format::Results;
-use hugeleaf_proof::stats::{Better, LogRatioInterval, StatisticalTest};
+use hugeleaf_proof::stats::{BetterDirection, LogRatioInterval, StatisticalTest};
 use hugeleaf_proof::{
-    Arm, Design, ExperimentEnd, ExperimentEvent, ExperimentSettings, FinalPages, ProveError,
-    ProveResult, Provenance, SelectedMemory, SideMetrics, Subject, SubjectError, Verdict, run,
+    Arm, ExperimentDesign, ExperimentEnd, ExperimentEvent, ExperimentSettings, FinalPages,
+    ProveError, ProveResult, Provenance, SelectedMemory, SideMetrics, Subject, SubjectError,
+    Verdict, run,
 };
 use hugeleaf_sys::{Deadline, Errno, GateReply, Kernel, Pid, ProcessCall, SyscallGate};
 use hugeleaf_units::{Bytes, PageKind};
@@ -154,7 +155,7 @@ struct Rate {
     arm: Arc<Mutex<Arm>>,
     large: f64,
     noise: f64,
-    better: Better,
+    better: BetterDirection,
     kind: ReadingKind,
     total: f64,
     last: Duration,
@@ -183,7 +184,7 @@ impl Rate {
             arm: Arc::clone(&subject.arm),
             large,
             noise,
-            better: Better::Higher,
+            better: BetterDirection::Higher,
             kind: ReadingKind::Counter,
             total: 0.0,
             last: Duration::ZERO,
@@ -334,7 +335,7 @@ fn a_clear_gain_is_found_and_memory_put_back() {
     let result = got.result.unwrap();
     assert_eq!(result.verdict, Verdict::Faster);
     assert_eq!(result.experiment.ending, ExperimentEnd::Narrow);
-    assert_eq!(result.experiment.design, Design::RandomPairs);
+    assert_eq!(result.experiment.design, ExperimentDesign::RandomPairs);
     assert_eq!(result.pairs.len(), 8);
     let effect = result.effect.unwrap();
     assert_eq!(effect.method, StatisticalTest::SignedRank);
@@ -500,10 +501,10 @@ fn the_order_is_drawn_and_the_seed_repeats_it() {
 #[test]
 fn a_loss_no_difference_and_noise_are_told_apart() {
     for (large, noise, better, verdict) in [
-        (0.8, 0.02, Better::Higher, Verdict::Slower),
-        (0.8, 0.02, Better::Lower, Verdict::Faster),
-        (1.0, 0.005, Better::Higher, Verdict::Same),
-        (1.0, 2.0, Better::Higher, Verdict::Unclear),
+        (0.8, 0.02, BetterDirection::Higher, Verdict::Slower),
+        (0.8, 0.02, BetterDirection::Lower, Verdict::Faster),
+        (1.0, 0.005, BetterDirection::Higher, Verdict::Same),
+        (1.0, 2.0, BetterDirection::Higher, Verdict::Unclear),
     ] {
         let got = experiment(
             Fake::new(Arm::Base),
@@ -536,7 +537,7 @@ fn noise_runs_into_the_limit_but_never_under_eight_pairs() {
 fn a_gauge_is_averaged_over_the_interval() {
     let got = experiment(Fake::new(Arm::Base), (0.5, 0.01), &settings(), |rate, _| {
         rate.kind = ReadingKind::Gauge;
-        rate.better = Better::Lower;
+        rate.better = BetterDirection::Lower;
     });
     let result = got.result.unwrap();
     assert_eq!(result.verdict, Verdict::Faster);
@@ -600,7 +601,7 @@ fn memory_that_cannot_go_back_is_measured_before_and_after() {
     subject.one_way = true;
     let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);
     let result = got.result.unwrap();
-    assert_eq!(result.experiment.design, Design::BeforeAfter);
+    assert_eq!(result.experiment.design, ExperimentDesign::BeforeAfter);
     assert_eq!(result.verdict, Verdict::Faster);
     assert_eq!(result.effect.unwrap().method, StatisticalTest::Welch);
     assert!(result.caveats.iter().any(|c| c.contains("weaker")));
@@ -616,7 +617,10 @@ fn memory_that_cannot_go_back_is_measured_before_and_after() {
         ..settings()
     };
     let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &asked, unspoilt);
-    assert_eq!(got.result.unwrap().experiment.design, Design::BeforeAfter);
+    assert_eq!(
+        got.result.unwrap().experiment.design,
+        ExperimentDesign::BeforeAfter
+    );
     assert_eq!(got.left, Arm::Base);
 }
 
@@ -819,7 +823,7 @@ fn what_is_not_as_found_is_said() {
 /// 1,000 observations per reading, in the buckets given by the arm's shares.
 fn observed(rate: &mut Rate, base: [f64; 4], large: [f64; 4]) {
     rate.kind = ReadingKind::Quantile;
-    rate.better = Better::Lower;
+    rate.better = BetterDirection::Lower;
     rate.buckets = Some((base, large));
 }
 

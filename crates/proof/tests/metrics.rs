@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hugeleaf_ask::{mysql, postgres, redis};
 use hugeleaf_proof::metric::{Metric, MetricError, MetricSpec, Reading, ReadingKind, between};
-use hugeleaf_proof::stats::Better;
+use hugeleaf_proof::stats::BetterDirection;
 use hugeleaf_sys::Deadline;
 use hugeleaf_testkit::mariadb::MariadbServer;
 use hugeleaf_testkit::postgresql::PostgresServer;
@@ -78,15 +78,24 @@ request_seconds_bucket{le="+Inf"} 0
 fn http_by_type() {
     let (url, page) = serve(PAGE);
     let mut m = metric(&format!("{url}#done_total")).unwrap();
-    assert_eq!((m.kind, m.better), (ReadingKind::Counter, Better::Higher));
+    assert_eq!(
+        (m.kind, m.better),
+        (ReadingKind::Counter, BetterDirection::Higher)
+    );
     assert_eq!(count(&mut m), 30.0);
     let mut m = metric(&format!("{url}#done_total{{shard=\"b\"}}")).unwrap();
     assert_eq!(count(&mut m), 20.0);
     let mut m = metric(&format!("gauge:lower:{url}#wait")).unwrap();
-    assert_eq!((m.kind, m.better), (ReadingKind::Gauge, Better::Lower));
+    assert_eq!(
+        (m.kind, m.better),
+        (ReadingKind::Gauge, BetterDirection::Lower)
+    );
     assert_eq!(m.read(&AtomicBool::new(false)), Ok(Reading::Gauge(0.25)));
     let mut m = metric(&format!("{url}#p50(request_seconds)")).unwrap();
-    assert_eq!((m.kind, m.better), (ReadingKind::Quantile, Better::Lower));
+    assert_eq!(
+        (m.kind, m.better),
+        (ReadingKind::Quantile, BetterDirection::Lower)
+    );
     assert_eq!(m.unit, "s");
     let before = m.read(&AtomicBool::new(false)).unwrap();
     *page.lock().unwrap() = PAGE

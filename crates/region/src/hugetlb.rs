@@ -14,7 +14,7 @@ use crate::extent::FallbackReason;
 use crate::host_memory::HostMemory;
 use crate::populate::{PopulateError, PopulateMethod, Populator};
 
-pub(crate) struct PoolPages {
+pub(crate) struct PoolAllocation {
     /// File that other processes can map. `None` for private memory, and if there were no pages.
     pub(crate) file: Option<MemoryFile>,
     pub(crate) pages: Pages,
@@ -39,7 +39,7 @@ pub(crate) fn take(
     asked: &PoolRequest<'_>,
     room: &HostMemory,
     filler: &mut Populator<'_>,
-) -> Result<PoolPages, MemoryError> {
+) -> Result<PoolAllocation, MemoryError> {
     let PoolRequest {
         space, size, nodes, ..
     } = *asked;
@@ -49,7 +49,7 @@ pub(crate) fn take(
         Ok(file) => file,
         // The kernel lists the size but has no pool for it, or hugetlbfs is missing.
         Err(e) if matches!(e.errno, Errno::NODEV | Errno::INVAL | Errno::NOENT) => {
-            return Ok(PoolPages {
+            return Ok(PoolAllocation {
                 file: None,
                 pages: Pages(0),
                 why: Some(FallbackReason::NoSuchSize { size }),
@@ -80,14 +80,14 @@ pub(crate) fn take(
         limited_by: limit_of(asked, room, short_at_fault),
     });
     if pages.get() == 0 {
-        return Ok(PoolPages {
+        return Ok(PoolAllocation {
             file: None,
             pages,
             why,
         });
     }
     memory.seal_length(&file)?;
-    Ok(PoolPages {
+    Ok(PoolAllocation {
         // Private memory needs only the mapping. A child would hold the pages by descriptor.
         file: (asked.sharing == Sharing::Shared).then_some(file),
         pages,

@@ -35,7 +35,6 @@ pub mod balance;
 mod elastic;
 mod error;
 mod extent;
-mod handle;
 mod host_memory;
 mod hugetlb;
 mod ladder_steps;
@@ -44,6 +43,7 @@ mod options;
 mod populate;
 mod reexports;
 mod region;
+mod shared_handle;
 mod thp;
 
 pub use elastic::{
@@ -52,7 +52,6 @@ pub use elastic::{
 };
 pub use error::MemoryError;
 pub use extent::{Extent, FallbackReason};
-pub use handle::Handle;
 pub use manager::{Managed, Manager, ManagerThread};
 pub use options::RegionOptions;
 pub use reexports::{
@@ -60,6 +59,7 @@ pub use reexports::{
     Rung, Sharing, SysError,
 };
 pub use region::Region;
+pub use shared_handle::Handle;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/library.md")]

@@ -148,7 +148,7 @@ impl<'a> Populator<'a> {
     ) -> Result<(), PopulateError> {
         std::thread::scope(|scope| {
             // Stops the helpers soon if progress panics.
-            let _stop = StopAtEnd(&work.stop);
+            let _stop = StopOnDrop(&work.stop);
             let (sender, receiver) = mpsc::channel();
             let mut helpers = Vec::new();
             for _ in 0..threads {
@@ -202,9 +202,9 @@ impl<'a> Populator<'a> {
     }
 }
 
-struct StopAtEnd<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for StopAtEnd<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -3,8 +3,8 @@
 use hugeleaf_host::process::maps::{SmapsEntry, read_smaps_lines};
 use hugeleaf_host::{Host, Root, ThpMemoryKind};
 use hugeleaf_sys::{
-    Advice, Errno, HugetlbReservation, Kernel, MemoryFile, PageMap, PageRun, PageState,
-    ReservedAddresses, ScanDetail, Sharing, SysError, own_page_map,
+    Advice, Errno, HugetlbReservation, Kernel, MemoryFile, PageMap, PageRun, PageScanDetail,
+    PageState, ReservedAddresses, Sharing, SysError, own_page_map,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
@@ -152,7 +152,7 @@ pub(crate) fn read_pages(part: Range) -> Result<PageMap, SysError> {
         }
         Err(error) => return Err(error),
     };
-    let map = Kernel::new().page_map(&file, part, ScanDetail::Sizes)?;
+    let map = Kernel::new().page_map(&file, part, PageScanDetail::Sizes)?;
     match map.huge_known {
         true => Ok(map),
         // Before Linux 6.7.

@@ -12,21 +12,23 @@ use hugeleaf_plan::host_changes::{
 };
 use hugeleaf_units::Bytes;
 
-use crate::document::{CommandHint, ContentBlock, Document, Mark, Note, Table, counted, listed};
+use crate::document::{
+    CommandHint, ContentBlock, Document, Note, StatusMark, Table, counted, listed,
+};
 
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use manual_steps::todo;
 
 /// The parts of the request that the answer repeats.
 #[derive(Debug, Clone, Copy)]
-pub struct ApplyContext<'a> {
+pub struct AppliedPlanRemarks<'a> {
     pub plan: &'a str,
     /// Manual steps that the plan requires, one a line.
     pub by_hand: &'a [String],
     pub warnings: &'a [String],
 }
 
-pub fn apply(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> Document {
+pub fn apply(outcome: &ApplyOutcome, asked: AppliedPlanRemarks<'_>) -> Document {
     let (lead, mark) = headline(outcome, asked);
     let mut page = Document::new("Applied", lead);
     page.mark = mark;
@@ -45,7 +47,7 @@ pub fn apply(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> Document {
     page
 }
 
-fn headline(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> (String, Mark) {
+fn headline(outcome: &ApplyOutcome, asked: AppliedPlanRemarks<'_>) -> (String, StatusMark) {
     let count =
         |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
     use StepState::{Differs, Done, InUse, Short};
@@ -63,11 +65,11 @@ fn headline(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> (String, Mark) {
         ],
     );
     let (verb, mark) = match &outcome.stopped {
-        _ if outcome.id.is_none() => ("already as planned", Mark::Good),
-        Some(StopReason::Short) => ("not applied, a pool was short", Mark::Warn),
-        Some(_) => ("partly applied", Mark::Bad),
-        None if outcome.is_good() => ("applied", Mark::Good),
-        None => ("applied, with deviations from the plan", Mark::Warn),
+        _ if outcome.id.is_none() => ("already as planned", StatusMark::Good),
+        Some(StopReason::Short) => ("not applied, a pool was short", StatusMark::Warn),
+        Some(_) => ("partly applied", StatusMark::Bad),
+        None if outcome.is_good() => ("applied", StatusMark::Good),
+        None => ("applied, with deviations from the plan", StatusMark::Warn),
     };
     (format!("{verb}: {} ({parts})", asked.plan), mark)
 }
@@ -113,7 +115,7 @@ fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = No
     })
 }
 
-fn short(short: &Shortage, asked: ApplyContext<'_>) -> Note {
+fn short(short: &Shortage, asked: AppliedPlanRemarks<'_>) -> Note {
     let text = format!(
         "{} of {} pages of {} are missing on node {} after {} tries with compaction",
         short.missing, short.wanted, short.size, short.node, short.attempts,
@@ -139,12 +141,12 @@ fn short(short: &Shortage, asked: ApplyContext<'_>) -> Note {
     if let Fact::Known(blocks) = &short.unmovable_blocks {
         parts.push(format!("{blocks} blocks hold unmovable pages"));
     }
-    let mut note = Note::marked("short", Mark::Warn, text);
+    let mut note = Note::marked("short", StatusMark::Warn, text);
     note.evidence.push(parts.join(", "));
     note.run("next", remedy(short, asked))
 }
 
-fn remedy(short: &Shortage, asked: ApplyContext<'_>) -> String {
+fn remedy(short: &Shortage, asked: AppliedPlanRemarks<'_>) -> String {
     let missing = short.missing.in_bytes(short.size);
     let known = |fact: &Fact<Bytes>| fact.known().copied().unwrap_or(Bytes::ZERO);
     let free = known(&short.free);
@@ -165,7 +167,7 @@ fn remedy(short: &Shortage, asked: ApplyContext<'_>) -> String {
 pub fn dry_run(
     looked: &[StepPreview],
     obstacles: &[Obstacle],
-    asked: ApplyContext<'_>,
+    asked: AppliedPlanRemarks<'_>,
     systemd: bool,
 ) -> Document {
     let mut page = Document::new("What apply would change", "");
@@ -240,7 +242,7 @@ fn would_undo(step: &StepOutcome) -> ContentBlock {
     }
 }
 
-fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
+fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, StatusMark) {
     let count =
         |test: fn(StepState) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
     let mut parts = counts(
@@ -260,10 +262,10 @@ fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
         parts = "no changes".to_owned();
     }
     let (verb, mark) = match (dry_run, outcome.is_good(), outcome.finished) {
-        (true, ..) => ("would undo", Mark::Plain),
-        (_, true, _) => ("undone", Mark::Good),
-        (_, _, true) => ("undone, with exceptions", Mark::Warn),
-        _ => ("partly undone", Mark::Bad),
+        (true, ..) => ("would undo", StatusMark::Plain),
+        (_, true, _) => ("undone", StatusMark::Good),
+        (_, _, true) => ("undone, with exceptions", StatusMark::Warn),
+        _ => ("partly undone", StatusMark::Bad),
     };
     let time = listed(" of ", Some(&outcome.time).filter(|time| !time.is_empty()));
     let head = format!("{verb}: apply {}{time} ({parts})", outcome.id);

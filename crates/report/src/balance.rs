@@ -6,15 +6,19 @@ use hugeleaf_balancer::{
 use hugeleaf_units::Bytes;
 
 use crate::document::{
-    Cell, ColumnShrink, ContentBlock, Document, Mark, Note, Table, TableBuilder, Value, counted,
-    fact,
+    Cell, CellValue, ColumnShrink, ContentBlock, Document, Note, StatusMark, Table, TableBuilder,
+    counted, fact,
 };
 use crate::exposition::MetricFamily;
 
 pub fn page(all: &[BalanceStatus]) -> Document {
     let mut page = Document::new("hugeleaf balance", lead(all));
     let is_good = all.iter().all(|status| status.problems.is_empty());
-    page.mark = if is_good { Mark::Good } else { Mark::Warn };
+    page.mark = if is_good {
+        StatusMark::Good
+    } else {
+        StatusMark::Warn
+    };
     sections(&mut page, all);
     page
 }
@@ -61,7 +65,7 @@ fn standing(component: &ComponentStatus) -> String {
 }
 
 pub(crate) fn problems(all: &[String]) -> Vec<Note> {
-    let note = |problem| Note::marked("problem", Mark::Warn, problem);
+    let note = |problem| Note::marked("problem", StatusMark::Warn, problem);
     all.iter().map(note).collect()
 }
 
@@ -97,7 +101,7 @@ fn components(status: &BalanceStatus) -> TableBuilder<&ComponentStatus> {
         .left("COMPONENT", |c| c.name.as_str())
         .left("KIND", |c| c.kind.as_str())
         .narrow(ColumnShrink::Drop(2))
-        .right("PID", |c| c.pid.map(|pid| Value::Text(pid.to_string())))
+        .right("PID", |c| c.pid.map(|pid| CellValue::Text(pid.to_string())))
         .narrow(ColumnShrink::Drop(3))
         .right("SIZE", |c| c.size_bytes)
         .right("MIN", |c| c.least_bytes)

@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use hugeleaf_proof::MedianInterval;
 use hugeleaf_proof::compare::over;
 use hugeleaf_proof::result_format::{
-    Chart as Declared, NotCompared, Pairing, Parameter, ParameterValue, Quantity, Results, Row,
-    TIME,
+    Chart as Declared, NotComparableReason, Pairing, Parameter, ParameterValue, Quantity,
+    ResultRow, Results, TIME,
 };
-use hugeleaf_proof::stats::Better;
+use hugeleaf_proof::stats::BetterDirection;
 use hugeleaf_units::{Bytes, time::measured};
 use serde_json::{Map, Value as Json};
 
 use crate::document::{
-    Axis, AxisUnit, Cell, Chart, ChartKind, CommandHint, ContentBlock, Document, Note, Point,
-    Scale, Section, Series, Table, ratio, short,
+    Axis, AxisScale, AxisUnit, Cell, Chart, ChartKind, CommandHint, ContentBlock, Document, Note,
+    Point, Section, Series, Table, ratio, short,
 };
 
 /// Maximum number of secondary rows shown at first.
@@ -83,7 +83,7 @@ fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
 
 fn meaning(results: &Results) -> String {
     let better = match results.main().map(|quantity| quantity.better) {
-        None | Some(Better::Neither) => String::new(),
+        None | Some(BetterDirection::Neither) => String::new(),
         Some(better) => format!(" ({better} is better)"),
     };
     let title = &results.experiment.title;
@@ -95,14 +95,14 @@ fn meaning(results: &Results) -> String {
 /// Rows at the same named places, such as a mode. Most experiments have one group.
 struct RowGroup<'a> {
     words: Vec<&'a Parameter>,
-    rows: Vec<&'a Row>,
+    rows: Vec<&'a ResultRow>,
 }
 
 fn is_word(place: &Parameter) -> bool {
     matches!(place.value, ParameterValue::Text(_))
 }
 
-fn numbers(row: &Row) -> Vec<&Parameter> {
+fn numbers(row: &ResultRow) -> Vec<&Parameter> {
     row.at.iter().filter(|place| !is_word(place)).collect()
 }
 
@@ -156,10 +156,11 @@ impl<'a> RowGroup<'a> {
         all
     }
 
-    fn row(&self, arm: &str, place: &[&Parameter], quantity: &Quantity) -> Option<&'a Row> {
+    fn row(&self, arm: &str, place: &[&Parameter], quantity: &Quantity) -> Option<&'a ResultRow> {
         let mut rows = self.rows.iter();
-        let is_it =
-            |r: &&&Row| r.arm == arm && r.quantity.name == quantity.name && numbers(r) == place;
+        let is_it = |r: &&&ResultRow| {
+            r.arm == arm && r.quantity.name == quantity.name && numbers(r) == place
+        };
         rows.find(is_it).copied()
     }
 
@@ -172,7 +173,8 @@ impl<'a> RowGroup<'a> {
         match has_places {
             true => {
                 blocks.push(self.grid(results, main, |_, row| spread(row)).into());
-                let over = |first: Option<&Row>, row: &Row| times_first(first?, row).ok();
+                let over =
+                    |first: Option<&ResultRow>, row: &ResultRow| times_first(first?, row).ok();
                 let over = self.grid(results, main, over);
                 blocks.push(Section::new(baseline_label(results), vec![over.into()]).into());
             }
@@ -224,7 +226,7 @@ impl<'a> RowGroup<'a> {
         &self,
         results: &'a Results,
         quantity: &Quantity,
-        cell: impl Fn(Option<&Row>, &Row) -> Option<String>,
+        cell: impl Fn(Option<&ResultRow>, &ResultRow) -> Option<String>,
     ) -> Table {
         let arms = self.arms(results, quantity);
         let places = self.places(quantity);
@@ -275,7 +277,7 @@ impl<'a> RowGroup<'a> {
         let main = results.main().map(|main| main.name.as_str());
         let mut seen = BTreeSet::new();
         let quantities: Vec<&Quantity> = (self.rows.iter().map(|row| &row.quantity))
-            .filter(|q| Some(q.name.as_str()) != main && q.better != Better::Neither)
+            .filter(|q| Some(q.name.as_str()) != main && q.better != BetterDirection::Neither)
             .filter(|q| seen.insert(&q.name))
             .collect();
         let has = |arm: &&str| {
@@ -299,7 +301,7 @@ impl<'a> RowGroup<'a> {
         let quantity = quantities.find(|q| q.name == declared.y)?;
         let arms = self.arms(results, quantity);
         let first = arms.first()?;
-        let point = |row: &Row, x: f64| {
+        let point = |row: &ResultRow, x: f64| {
             let mut point = Point {
                 doubtful: row.doubtful,
                 ..Point::at(x, 0.0)
@@ -339,7 +341,7 @@ impl<'a> RowGroup<'a> {
         let mut y = level(quantity, over.as_deref(), kind);
         if is_time {
             // A linear axis shows changes over time undistorted.
-            y.scale = Scale::Linear;
+            y.scale = AxisScale::Linear;
         }
         Some(Chart {
             title: self.title(&declared.title),
@@ -384,11 +386,11 @@ impl<'a> RowGroup<'a> {
         quantity: &Quantity,
         x: &str,
         arms: &[&str],
-        point: impl Fn(&Row, f64) -> Option<Point>,
+        point: impl Fn(&ResultRow, f64) -> Option<Point>,
     ) -> Option<(Axis, Vec<Series>)> {
-        let place = |row: &Row| row.at.iter().find(|place| place.name == x).cloned();
+        let place = |row: &ResultRow| row.at.iter().find(|place| place.name == x).cloned();
         let of_arm = |arm: &&str| {
-            let is_it = |r: &&&Row| r.arm == *arm && r.quantity.name == quantity.name;
+            let is_it = |r: &&&ResultRow| r.arm == *arm && r.quantity.name == quantity.name;
             let rows = self.rows.iter().filter(is_it);
             let points = rows.filter_map(|row| point(row, place(row)?.value.as_f64()?));
             Series::new(*arm, points.collect())
@@ -410,7 +412,7 @@ impl<'a> RowGroup<'a> {
                 true => AxisUnit::Bytes,
                 false => AxisUnit::Number,
             },
-            scale: Scale::Binary,
+            scale: AxisScale::Binary,
             steps,
             ..Axis::default()
         };
@@ -423,7 +425,7 @@ impl<'a> RowGroup<'a> {
         declared: &Declared,
         quantity: &Quantity,
         arms: &[&str],
-        point: impl Fn(&Row, f64) -> Option<Point>,
+        point: impl Fn(&ResultRow, f64) -> Option<Point>,
         in_words: impl Fn(f64) -> String,
     ) -> Option<(Axis, Vec<Series>)> {
         let mut steps: Vec<(f64, String)> = Vec::new();
@@ -474,9 +476,9 @@ fn level(quantity: &Quantity, over: Option<&str>, kind: ChartKind) -> Axis {
             _ => quantity.name.clone(),
         },
         scale: match (kind, unit) {
-            (ChartKind::Bars, _) | (_, AxisUnit::Ratio) => Scale::Linear,
-            (_, AxisUnit::Bytes) => Scale::Binary,
-            _ => Scale::Decimal,
+            (ChartKind::Bars, _) | (_, AxisUnit::Ratio) => AxisScale::Linear,
+            (_, AxisUnit::Bytes) => AxisScale::Binary,
+            _ => AxisScale::Decimal,
         },
         level: over.map(|_| 1.0),
         unit,
@@ -582,7 +584,7 @@ fn notes(results: &Results) -> Vec<Note> {
 }
 
 /// Formats a median with its half-width, such as `312 ns ±1 %`; a `?` marks a doubtful row.
-fn spread(row: &Row) -> Option<String> {
+fn spread(row: &ResultRow) -> Option<String> {
     let spread = row.spread()?;
     let half = spread.low.zip(spread.high).filter(|_| spread.median != 0.0);
     let half = half.map_or_else(String::new, |(low, high)| {
@@ -599,7 +601,7 @@ fn spread(row: &Row) -> Option<String> {
 }
 
 /// Returns the ratio of a row to that of the first arm, `×2.00 [1.95, 2.04]`, or the reason why it is missing.
-fn times_first(first: &Row, row: &Row) -> Result<String, NotCompared> {
+fn times_first(first: &ResultRow, row: &ResultRow) -> Result<String, NotComparableReason> {
     let over = over(first, row, Pairing::Rounds)?;
     Ok(match (over.effect, over.ratio) {
         (Some(effect), _) => {
@@ -667,15 +669,18 @@ mod tests {
                 let at = vec![Parameter::number("working_set_bytes", size)];
                 let samples = (0..6).map(|round| Sample::new(round, value)).collect();
                 let read = Quantity::time(READ, "ns").main();
-                results.rows.push(Row {
+                results.rows.push(ResultRow {
                     doubtful: arm != "base" && size == 1 << 30,
                     note: (arm != "base").then(|| "<b>".to_owned()),
-                    ..Row::new(arm, at.clone(), read, samples)
+                    ..ResultRow::new(arm, at.clone(), read, samples)
                 });
                 let misses = vec![Sample::new(0, value * 10.0)];
-                results
-                    .rows
-                    .push(Row::new(arm, at, Quantity::amount("misses", ""), misses));
+                results.rows.push(ResultRow::new(
+                    arm,
+                    at,
+                    Quantity::amount("misses", ""),
+                    misses,
+                ));
             }
         }
         results.charts = vec![

@@ -1,13 +1,13 @@
 //! `hugeleaf check`: a host's features row by row, with their measured benefit.
 
-use hugeleaf_host::system::system_config::FileSystemCapabilities;
+use hugeleaf_host::system::system_config::FileSystemFeatures;
 use hugeleaf_proof::past_gains::{GainsByArm, MeasuredGain};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::check::{CheckRow, CheckState, FileSystem, WorkloadProfile};
 use serde_json::{Value as Json, json};
 
 use crate::document::{
-    Cell, ColumnShrink, CommandHint, Document, Mark, Note, Table, TableBuilder, fact,
+    Cell, ColumnShrink, CommandHint, Document, Note, StatusMark, Table, TableBuilder, fact,
 };
 use crate::json::{answer, merge_fields};
 
@@ -92,7 +92,7 @@ pub fn check(
 
 fn abilities(all: &[FileSystem]) -> TableBuilder<&FileSystem> {
     let yes = |known: Option<bool>| known.map(|is| if is { "yes" } else { "no" });
-    fn can<T>(one: &FileSystem, of: impl Fn(&FileSystemCapabilities) -> Option<T>) -> Option<T> {
+    fn can<T>(one: &FileSystem, of: impl Fn(&FileSystemFeatures) -> Option<T>) -> Option<T> {
         one.can.known().and_then(of)
     }
     Table::from_items(all)
@@ -120,12 +120,12 @@ fn by(bytes: u32) -> String {
     }
 }
 
-fn mark(state: CheckState) -> Mark {
+fn mark(state: CheckState) -> StatusMark {
     match state {
-        CheckState::Change => Mark::Bad,
-        CheckState::Review => Mark::Warn,
-        CheckState::Good => Mark::Good,
-        CheckState::Absent | CheckState::Unknown => Mark::Dim,
+        CheckState::Change => StatusMark::Bad,
+        CheckState::Review => StatusMark::Warn,
+        CheckState::Good => StatusMark::Good,
+        CheckState::Absent | CheckState::Unknown => StatusMark::Dim,
     }
 }
 

@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 
 use hugeleaf_proof::compare::{
-    Compared, ComparedRow, ComparedSets, HistoryRow, QuantitySelection, SetHistory, SetRow, Side,
+    ComparedRow, ComparedSets, Comparison, HistoryRow, QuantitySelection, SetComparisonRow,
+    SetHistory, SideSamples,
 };
 use hugeleaf_proof::result_format::{Parameter, QuantityKind, Results};
-use hugeleaf_proof::stats::{Better, Verdict};
+use hugeleaf_proof::stats::{BetterDirection, Verdict};
 use serde_json::json;
 
 use crate::bench::value;
 use crate::document::{
-    Axis, AxisUnit, Cell, Chart, ContentBlock, Document, Mark, Note, Point, Series, Table,
+    Axis, AxisUnit, Cell, Chart, ContentBlock, Document, Note, Point, Series, StatusMark, Table,
     TableBuilder, counted, fact, number,
 };
 use crate::json::answer;
@@ -20,19 +21,19 @@ const FEW: usize = 24;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ComparisonView<'a> {
-    pub compared: &'a Compared,
+    pub compared: &'a Comparison,
     pub a: (&'a Results, &'a str),
     /// The second result; `None` if two arms of one are compared.
     pub b: Option<(&'a Results, &'a str)>,
 }
 
 /// The result, its file, and its arm if arms are compared.
-type OneSide<'a> = (&'a Results, &'a str, Option<&'a str>);
+type ComparisonSide<'a> = (&'a Results, &'a str, Option<&'a str>);
 
 impl ComparisonView<'_> {
     pub fn page(&self, all: bool) -> Document {
         let mut page = Document::new("hugeleaf compare", self.headline());
-        let side = |name, (measured, file, arm): OneSide<'_>| {
+        let side = |name, (measured, file, arm): ComparisonSide<'_>| {
             let arm = arm.map_or_else(String::new, |arm| format!("{arm} of "));
             fact(
                 name,
@@ -73,7 +74,7 @@ impl ComparisonView<'_> {
     pub fn json(&self) -> String {
         let measured = self.a.0;
         let main = measured.main();
-        let side = |(measured, file, arm): OneSide<'_>| {
+        let side = |(measured, file, arm): ComparisonSide<'_>| {
             json!({
                 "file": file,
                 "arm": arm,
@@ -107,7 +108,7 @@ impl ComparisonView<'_> {
         format!("{}: {over}", self.a.0.in_words())
     }
 
-    fn sides(&self) -> [OneSide<'_>; 2] {
+    fn sides(&self) -> [ComparisonSide<'_>; 2] {
         let arm = |at: usize| self.compared.arms.as_ref().map(|arms| arms[at].as_str());
         let (a, b) = (self.a, self.b.unwrap_or(self.a));
         [(a.0, a.1, arm(0)), (b.0, b.1, arm(1))]
@@ -131,7 +132,7 @@ pub fn sets(compared: &ComparedSets, which: QuantitySelection) -> Document {
         }
     );
     let mut page = Document::new("hugeleaf compare", lead);
-    let interval = |row: &&SetRow| match (row.low_percent, row.high_percent) {
+    let interval = |row: &&SetComparisonRow| match (row.low_percent, row.high_percent) {
         (Some(low), Some(high)) => format!("[{low:+.1}, {high:+.1}]"),
         _ => "-".to_owned(),
     };
@@ -173,11 +174,11 @@ fn place(at: &[Parameter]) -> String {
     at.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-const fn mark(verdict: Option<Verdict>) -> Mark {
+const fn mark(verdict: Option<Verdict>) -> StatusMark {
     match verdict {
-        Some(Verdict::Faster) => Mark::Good,
-        Some(Verdict::Slower) => Mark::Bad,
-        _ => Mark::Dim,
+        Some(Verdict::Faster) => StatusMark::Good,
+        Some(Verdict::Slower) => StatusMark::Bad,
+        _ => StatusMark::Dim,
     }
 }
 
@@ -292,7 +293,8 @@ pub fn sets_json(compared: &ComparedSets) -> String {
 /// Selects rows. Without `all` these are main rows and those that are better higher or lower. If too many, main and
 /// changed rows; if still too many, main rows only.
 fn shown(rows: &[ComparedRow], all: bool) -> Vec<&ComparedRow> {
-    let says = |row: &ComparedRow| row.quantity.main || row.quantity.better != Better::Neither;
+    let says =
+        |row: &ComparedRow| row.quantity.main || row.quantity.better != BetterDirection::Neither;
     let changed = |row: &ComparedRow| {
         let is_other = matches!(row.verdict, Some(Verdict::Faster | Verdict::Slower));
         row.quantity.main || says(row) && is_other
@@ -335,7 +337,7 @@ fn table<'a>(rows: &[&'a ComparedRow]) -> TableBuilder<&'a ComparedRow> {
 }
 
 /// Formats times and bytes with their unit; the headline names any other unit.
-fn median(side: Option<&Side>, unit: &str) -> Option<String> {
+fn median(side: Option<&SideSamples>, unit: &str) -> Option<String> {
     let unit = match unit {
         "seconds" | "µs" | "ns" | "bytes" => unit,
         _ => "",
@@ -378,7 +380,8 @@ pub fn change(ratio: f64) -> String {
 }
 
 fn word(row: &ComparedRow) -> &'static str {
-    let went_up = (row.quantity.better == Better::Higher) == (row.verdict == Some(Verdict::Faster));
+    let went_up =
+        (row.quantity.better == BetterDirection::Higher) == (row.verdict == Some(Verdict::Faster));
     match (row.verdict, row.quantity.kind) {
         (None, _) if row.a.is_some() && row.b.is_some() => "not compared",
         (None, _) if row.a.is_some() => "only in A",

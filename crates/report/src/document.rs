@@ -19,8 +19,10 @@ mod html;
 mod number;
 mod text;
 
-pub use cell::{Cell, Mark, Value};
-pub use chart::{Axis, AxisUnit, Chart, ChartKind, FlameGraph, Point, Scale, Series, StackFrame};
+pub use cell::{Cell, CellValue, StatusMark};
+pub use chart::{
+    Axis, AxisScale, AxisUnit, Chart, ChartKind, FlameGraph, Point, Series, StackFrame,
+};
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
 pub use number::{counted, listed};
@@ -34,7 +36,7 @@ pub struct Document {
     pub title: String,
     /// The answer in a sentence or two; empty if the blocks give it.
     pub lead: String,
-    pub mark: Mark,
+    pub mark: StatusMark,
     /// The other content in reading order. The end stays visible on a terminal.
     pub blocks: Vec<ContentBlock>,
 }
@@ -48,7 +50,7 @@ pub enum ContentBlock {
     Facts(Vec<(String, Cell)>),
     Table(Table),
     /// Parts of a whole, each with an explanation.
-    Bars(Vec<Bar>),
+    Bars(Vec<ShareBar>),
     Chart(Chart),
     /// Call stacks; a terminal does not draw them.
     Flames(FlameGraph),
@@ -114,7 +116,7 @@ pub struct Column {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Bar {
+pub struct ShareBar {
     pub value: Cell,
     /// Share of the whole, 0 to 1; `None` without a whole.
     pub part: Option<f64>,
@@ -211,12 +213,12 @@ impl Section {
     }
 }
 
-fn line_mark(line: &str) -> Mark {
+fn line_mark(line: &str) -> StatusMark {
     match line.as_bytes().first() {
-        Some(b'+') => Mark::Good,
-        Some(b'-') => Mark::Bad,
-        Some(b'@') => Mark::Dim,
-        _ => Mark::Plain,
+        Some(b'+') => StatusMark::Good,
+        Some(b'-') => StatusMark::Bad,
+        Some(b'@') => StatusMark::Dim,
+        _ => StatusMark::Plain,
     }
 }
 
@@ -367,7 +369,7 @@ impl Note {
         texts.into_iter().map(move |text| Note::new(word, text))
     }
 
-    pub fn marked(word: &str, mark: Mark, text: impl Into<String>) -> Note {
+    pub fn marked(word: &str, mark: StatusMark, text: impl Into<String>) -> Note {
         Note::new(Cell::from(word).marked(mark), text)
     }
 
@@ -451,7 +453,7 @@ blocks! {
     &str => Text,
     Vec<(String, Cell)> => Facts,
     Table => Table,
-    Vec<Bar> => Bars,
+    Vec<ShareBar> => Bars,
     Chart => Chart,
     FlameGraph => Flames,
     Vec<Note> => Notes,

@@ -18,7 +18,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::terminal_text::clean;
+use crate::terminal_escape::clean;
 
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -174,7 +174,7 @@ pub fn text(families: Vec<MetricFamily>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal_text::screen;
+    use crate::terminal_escape::screen;
     use proptest::prelude::*;
 
     fn families() -> Vec<MetricFamily> {

@@ -7,7 +7,7 @@ use maud::{PreEscaped, html};
 
 use crate::chart::STYLE;
 use crate::document::{FlameGraph, StackFrame};
-use crate::terminal_text::{clean, cut};
+use crate::terminal_escape::{clean, cut};
 
 /// Frames have two light colours, for the kernel and for the rest, so that text contrasts in every colour scheme.
 const FRAMES: &str = "

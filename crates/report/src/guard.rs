@@ -1,13 +1,14 @@
 //! `hugeleaf guard`: its status, its log and one pass, as screens and as the served page.
 
-use hugeleaf_guard::one_shot::OneShotPass;
+use hugeleaf_guard::one_shot::OneShotResult;
 use hugeleaf_guard::status::{GuardStatus, PoolCheckStatus, ProcessTreeStatus};
-use hugeleaf_guard::{Action, LogEntry, Proof, TreeState};
+use hugeleaf_guard::{LogEntry, Proof, RuleAction, TreeState};
 
 use hugeleaf_units::time::{format_elapsed, measured};
 
 use crate::document::{
-    Cell, ColumnShrink, Document, Mark, Note, Table, TableBuilder, Value, counted, fact, listed,
+    Cell, CellValue, ColumnShrink, Document, Note, StatusMark, Table, TableBuilder, counted, fact,
+    listed,
 };
 
 mod metrics;
@@ -22,8 +23,8 @@ pub fn status(status: &GuardStatus) -> Document {
     let mut page = Document::new("hugeleaf guard", lead(status));
     let is_good = status.problems.is_empty() && status.pools.findings.is_empty();
     page.mark = match (is_good, status.paused_since.is_some()) {
-        (true, false) => Mark::Good,
-        _ => Mark::Warn,
+        (true, false) => StatusMark::Good,
+        _ => StatusMark::Warn,
     };
     page.section("PROCESS TREES", vec![programs(&status.programs).into()])
         .section("REASONS", why(&status.programs))
@@ -56,7 +57,8 @@ fn lead(status: &GuardStatus) -> String {
 fn pools(status: &PoolCheckStatus) -> Vec<crate::document::ContentBlock> {
     let findings: Vec<Note> = (status.findings.iter())
         .map(|finding| {
-            Note::marked(&finding.severity, Mark::Warn, &finding.text).run("run", &finding.command)
+            Note::marked(&finding.severity, StatusMark::Warn, &finding.text)
+                .run("run", &finding.command)
         })
         .collect();
     let given: Vec<(String, Cell)> = (status.given.iter())
@@ -74,7 +76,7 @@ fn pools(status: &PoolCheckStatus) -> Vec<crate::document::ContentBlock> {
 fn programs(all: &[ProcessTreeStatus]) -> TableBuilder<&ProcessTreeStatus> {
     Table::from_items(all)
         .left("STATE", |p| stand(p))
-        .right("PID", |p| Value::Text(p.pid.to_string()))
+        .right("PID", |p| CellValue::Text(p.pid.to_string()))
         .left("NAME", |p| p.name.as_str())
         .left("UNIT OR POD", |p| match p.group == p.name {
             true => Cell::empty(),
@@ -103,13 +105,13 @@ fn in_short(program: &&ProcessTreeStatus) -> String {
 
 fn stand(program: &ProcessTreeStatus) -> Cell {
     let mark = match program.standing.state {
-        TreeState::Managed | TreeState::AlreadyHuge => Mark::Good,
+        TreeState::Managed | TreeState::AlreadyHuge => StatusMark::Good,
         TreeState::Promoting
         | TreeState::Reverting
         | TreeState::Testing
         | TreeState::Queued
-        | TreeState::Candidate => Mark::Warn,
-        TreeState::Skipped => Mark::Dim,
+        | TreeState::Candidate => StatusMark::Warn,
+        TreeState::Skipped => StatusMark::Dim,
     };
     Cell::from(program.standing.state.name()).marked(mark)
 }
@@ -119,7 +121,7 @@ fn why(all: &[ProcessTreeStatus]) -> Vec<crate::document::ContentBlock> {
     let all = all.iter();
     let said = all.filter(|p| !matches!(p.standing.state, AlreadyHuge | Managed));
     let table = Table::from_items(said)
-        .right("PID", |p| Value::Text(p.pid.to_string()))
+        .right("PID", |p| CellValue::Text(p.pid.to_string()))
         .left("NAME", |p| p.name.as_str())
         .left("RULE", |p| {
             format!("{}: {}", p.standing.rule, action(p.action))
@@ -133,11 +135,11 @@ fn why(all: &[ProcessTreeStatus]) -> Vec<crate::document::ContentBlock> {
     vec![table.into()]
 }
 
-const fn action(action: Action) -> &'static str {
+const fn action(action: RuleAction) -> &'static str {
     match action {
-        Action::Promote => "promote",
-        Action::Watch => "watch",
-        Action::Never => "never",
+        RuleAction::Promote => "promote",
+        RuleAction::Watch => "watch",
+        RuleAction::Never => "never",
     }
 }
 
@@ -214,9 +216,9 @@ fn entries_table(entries: &[LogEntry]) -> TableBuilder<&LogEntry> {
     Table::from_items(entries)
         .left("TIME", |e| e.at.as_str())
         .left("EVENT", |e| what(e))
-        .right("PID", |e| e.pid.map(|pid| Value::Text(pid.to_string())))
+        .right("PID", |e| e.pid.map(|pid| CellValue::Text(pid.to_string())))
         .left("NAME", |e| e.name.as_str())
-        .right("TOOK", |e| e.seconds.map(Value::Duration))
+        .right("TOOK", |e| e.seconds.map(CellValue::Duration))
         .narrow(ColumnShrink::Drop(1))
         .left("", |e| e.text.as_str())
         .narrow(ColumnShrink::Wrap)
@@ -224,14 +226,14 @@ fn entries_table(entries: &[LogEntry]) -> TableBuilder<&LogEntry> {
 
 fn what(entry: &LogEntry) -> Cell {
     let mark = match entry.what.as_str() {
-        "failed" | "problem" => Mark::Warn,
-        "promoted" | "tested" | "resolved" | "balanced" => Mark::Good,
-        _ => Mark::Plain,
+        "failed" | "problem" => StatusMark::Warn,
+        "promoted" | "tested" | "resolved" | "balanced" => StatusMark::Good,
+        _ => StatusMark::Plain,
     };
     Cell::from(entry.what.as_str()).marked(mark)
 }
 
-pub fn once(pass: &OneShotPass) -> Document {
+pub fn once(pass: &OneShotResult) -> Document {
     let count = |state| {
         let programs = pass.programs.iter();
         programs.filter(|p| p.standing.state == state).count()

@@ -36,7 +36,7 @@ pub mod run;
 pub mod run_preview;
 pub mod run_roles;
 pub mod status;
-pub mod terminal_text;
+pub mod terminal_escape;
 pub mod trace;
 pub mod try_;
 pub mod verify;

@@ -6,20 +6,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{
     Fact, Host, MappingRole, PageUsage, Pid, Process, ProcessMapping, RunSettings,
-    SharedMemoryObject, ThpAdvice, totals,
+    SharedMemoryObject, ThpAdvice, memory_totals,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_verdict::role_results::{RoleResult, program, role_of};
-use hugeleaf_verdict::why::{SegmentAccount, Verdict};
+use hugeleaf_verdict::why::{RangeVerdict, SegmentAccount};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::document::{
-    Cell, ContentBlock, Document, Note, Section, Table, TableBuilder, Value, counted, listed,
+    Cell, CellValue, ContentBlock, Document, Note, Section, Table, TableBuilder, counted, listed,
 };
 use crate::json::{answer, merge_fields, value};
 use crate::run_roles;
-use crate::terminal_text::cut;
+use crate::terminal_escape::cut;
 
 /// The model of `mem`, shared by terminal and JSON.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ fn by_size<T>(
     table.columns_for(columns, |table, column| {
         let name = format!("{} {}", column.1.name().to_uppercase(), column.0);
         table.right(name, |row| match held(row) {
-            None => Value::Unreadable.into(),
+            None => CellValue::Unreadable.into(),
             Some(held) => {
                 let on = held.iter().filter(|h| (h.size, h.kind) == column);
                 Cell::some_bytes(on.map(|h| h.bytes).sum())
@@ -81,9 +81,9 @@ impl MemView<'_> {
     /// Returns the sums over the shown processes, with each shared page counted once.
     pub fn totals(&self) -> Vec<PageUsage> {
         if self.targeted {
-            totals::process_memory(self.processes)
+            memory_totals::process_memory(self.processes)
         } else {
-            totals::host_memory(self.host)
+            memory_totals::host_memory(self.host)
         }
     }
 
@@ -272,7 +272,7 @@ impl<'a> RankedGroup<'a> {
         let first = *processes.iter().min_by_key(|p| p.pid)?;
         let memory = match (processes.len(), held(first)) {
             (1, memory) => memory.map(<[PageUsage]>::to_vec),
-            (_, Some(_)) => Some(totals::of_group(processes, shared)),
+            (_, Some(_)) => Some(memory_totals::of_group(processes, shared)),
             (_, None) => None,
         };
         let resident = match &memory {
@@ -502,7 +502,7 @@ fn write_segments(out: &mut String, p: &Process, accounts: &[SegmentAccount]) {
     };
 }
 
-fn segment_answer(s: &ProcessMapping, run: Option<String>, verdicts: &[Verdict]) -> Json {
+fn segment_answer(s: &ProcessMapping, run: Option<String>, verdicts: &[RangeVerdict]) -> Json {
     let more = json!({
         "role": s.role,
         "name": s.name,

@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::document::{
-    Cell, CommandHint, ContentBlock, Document, Mark, Note, Section, Table, TableBuilder, counted,
-    listed,
+    Cell, CommandHint, ContentBlock, Document, Note, Section, StatusMark, Table, TableBuilder,
+    counted, listed,
 };
 use crate::json::{answer, merge_fields};
 
@@ -48,7 +48,7 @@ impl PlanView<'_> {
         let notes = Note::each("note", &self.plan.notes);
         let obstacles = self.obstacles.iter().map(|obstacle| {
             let text = format!("not possible on this host: {obstacle}");
-            Note::marked("problem", Mark::Bad, text)
+            Note::marked("problem", StatusMark::Bad, text)
         });
         let unread = Note::each("unread", self.unread);
         notes.chain(obstacles).chain(unread).collect()

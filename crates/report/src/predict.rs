@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use hugeleaf_host::Process;
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::predict::{Method, NoPrediction, Observation, Predicted, ReadLatency};
+use hugeleaf_verdict::predict::{
+    GainPrediction, NoPrediction, PredictionMethod, ProcessActivity, ReadLatency,
+};
 use serde_json::json;
 
 use crate::document::{Cell, CommandHint, ContentBlock, Document};
@@ -15,11 +17,11 @@ pub struct PredictionView<'a> {
     pub target: &'a str,
     /// The watched processes; not empty.
     pub processes: &'a [Process],
-    pub watched: &'a Observation,
+    pub watched: &'a ProcessActivity,
     /// Longest time that one scan kept a process from mapping memory.
     pub longest_walk: Duration,
     pub reads: Option<&'a ReadLatency>,
-    pub predicted: &'a Result<Predicted, NoPrediction>,
+    pub predicted: &'a Result<GainPrediction, NoPrediction>,
 }
 
 impl PredictionView<'_> {
@@ -73,8 +75,8 @@ impl PredictionView<'_> {
                 fact("missed translations", text);
             }
             let of = match predicted.by {
-                Method::WalkCycles => "by the processor's counters",
-                Method::TouchedPages => "by touched pages",
+                PredictionMethod::WalkCycles => "by the processor's counters",
+                PredictionMethod::TouchedPages => "by touched pages",
             };
             let [low, high] = predicted.walks.map(|share| share * 100.0);
             let text = format!("{low:.0} to {high:.0} % of its time in user mode, {of}");

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use hugeleaf_host::{Host, MappingRole};
 use hugeleaf_mover::{
-    BytesByReason, Method, Outcome, Pace, ProcessEnd, ProcessOutcome, Reason, Stalls, StoppedBy,
-    ZeroRestoreError,
+    BytesByReason, Method, Outcome, ProcessOutcome, StallLimits, StallStats, StoppedBy, TargetLoss,
+    UnchangedReason, ZeroRestoreError,
 };
 use hugeleaf_units::Bytes;
 use hugeleaf_units::time::{format_elapsed, measured};
@@ -17,30 +17,30 @@ use hugeleaf_verdict::unaligned_ends::{UnalignedEndsSetting, ends};
 use serde_json::json;
 
 use crate::document::{
-    Cell, CommandHint, Document, Mark, Note, Table, TableBuilder, listed, thousands,
+    Cell, CommandHint, Document, Note, StatusMark, Table, TableBuilder, listed, thousands,
 };
 use crate::json::{answer, merge_fields};
 
-pub use hugeleaf_verdict::advice::JobScheduler;
+pub use hugeleaf_verdict::advice::BootTaskRunner;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum PromotionDirection {
     Promote,
     Demote,
 }
 
-impl Direction {
+impl PromotionDirection {
     pub const fn verb(self) -> &'static str {
         match self {
-            Direction::Promote => "promote",
-            Direction::Demote => "demote",
+            PromotionDirection::Promote => "promote",
+            PromotionDirection::Demote => "demote",
         }
     }
 
     const fn past(self) -> &'static str {
         match self {
-            Direction::Promote => "promoted",
-            Direction::Demote => "demoted",
+            PromotionDirection::Promote => "promoted",
+            PromotionDirection::Demote => "demoted",
         }
     }
 }
@@ -50,10 +50,10 @@ pub const ALL: &str = "--all ";
 
 #[derive(Debug, Clone)]
 pub struct PromoteRequest<'a> {
-    pub direction: Direction,
+    pub direction: PromotionDirection,
     /// The targets as typed, joined by spaces, after [`ALL`] if needed.
     pub targets: &'a str,
-    pub pace: Pace,
+    pub pace: StallLimits,
     pub commands: &'a HostCommands,
 }
 
@@ -62,7 +62,7 @@ pub struct PromoteRequest<'a> {
 pub struct HostCommands {
     /// Path of hugeleaf, for lines that another program runs.
     program: String,
-    scheduler: JobScheduler,
+    scheduler: BootTaskRunner,
     /// The smaller THP size for the ends of mappings, if the host has one.
     ends: Option<UnalignedEndsSetting>,
     compact: AdvisedCommand,
@@ -70,7 +70,7 @@ pub struct HostCommands {
 }
 
 impl HostCommands {
-    pub fn new(host: &Host, program: String, scheduler: JobScheduler) -> HostCommands {
+    pub fn new(host: &Host, program: String, scheduler: BootTaskRunner) -> HostCommands {
         HostCommands {
             program,
             scheduler,
@@ -85,9 +85,9 @@ pub fn page(outcome: &Outcome, request: &PromoteRequest<'_>) -> Document {
     let title = format!("hugeleaf {}", request.direction.verb());
     let mut page = Document::new(title, headline(outcome, request));
     page.mark = match outcome.is_complete() {
-        true => Mark::Good,
-        false if outcome.dry_run => Mark::Plain,
-        false => Mark::Warn,
+        true => StatusMark::Good,
+        false if outcome.dry_run => StatusMark::Plain,
+        false => StatusMark::Warn,
     };
     page.add(processes(outcome, request))
         .add(facts(outcome, request));
@@ -137,8 +137,8 @@ fn processes<'a>(
     request: &PromoteRequest<'_>,
 ) -> TableBuilder<&'a ProcessOutcome> {
     let already = match request.direction {
-        Direction::Promote => "HUGE BEFORE",
-        Direction::Demote => "BASE BEFORE",
+        PromotionDirection::Promote => "HUGE BEFORE",
+        PromotionDirection::Demote => "BASE BEFORE",
     };
     let pair = |before: Cell, after: Option<Cell>| match after {
         _ if outcome.dry_run => before.to_string(),
@@ -168,7 +168,7 @@ fn processes<'a>(
 
 fn facts(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<(String, Cell)> {
     let (grown, done) = (outcome.totals.grown, outcome.done());
-    let added = request.direction == Direction::Promote && !grown.is_zero();
+    let added = request.direction == PromotionDirection::Promote && !grown.is_zero();
     let added = added.then(|| format!("{grown} of new memory, to fill partly resident blocks"));
     let speed = (!outcome.dry_run && !done.is_zero()).then(|| speed(outcome, request));
     let stopped = outcome.stopped_by.filter(|_| !outcome.dry_run);
@@ -236,11 +236,11 @@ fn zeros(outcome: &Outcome, request: &PromoteRequest<'_>) -> [(&'static str, Opt
     let why = (outcome.processes.iter()).find_map(|p| p.no_zeros);
     let why = why.map_or_else(String::new, |why| format!(" ({})", no_zeros(why)));
     let back = (!back.is_zero()).then(|| match request.direction {
-        Direction::Demote => format!(
+        PromotionDirection::Demote => format!(
             "{back} of zero pages, which the split returned to the kernel; allocated again, so \
              that the process keeps its size"
         ),
-        Direction::Promote => format!(
+        PromotionDirection::Promote => format!(
             "{back} of zero pages allocated again: these blocks were huge pages before, and were \
              split"
         ),
@@ -270,10 +270,14 @@ fn no_zeros(why: ZeroRestoreError) -> String {
 }
 
 /// The partly resident blocks, by the reason why they are skipped.
-type AllHoles = BTreeMap<eligible::Reason, PartialBlocks>;
+type PartialBlocksByReason = BTreeMap<eligible::Reason, PartialBlocks>;
 
 /// Returns notes on the reasons, largest first.
-fn reasons(parts: &[BytesByReason], holes: &AllHoles, request: &PromoteRequest<'_>) -> Vec<Note> {
+fn reasons(
+    parts: &[BytesByReason],
+    holes: &PartialBlocksByReason,
+    request: &PromoteRequest<'_>,
+) -> Vec<Note> {
     let mut parts = parts.to_vec();
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     let note = |part: &BytesByReason| {
@@ -289,8 +293,8 @@ fn reasons(parts: &[BytesByReason], holes: &AllHoles, request: &PromoteRequest<'
 fn about_processes(outcome: &Outcome) -> Vec<Note> {
     let ended = outcome.processes.iter().filter_map(|p| {
         let how = match p.ended? {
-            ProcessEnd::Exited => "exited meanwhile: its memory is gone",
-            ProcessEnd::Replaced => "executed another program (execve): skipped since then",
+            TargetLoss::Exited => "exited meanwhile: its memory is gone",
+            TargetLoss::Replaced => "executed another program (execve): skipped since then",
         };
         Some(format!("process {} ({}) {how}", p.pid, p.name))
     });
@@ -321,8 +325,8 @@ fn advised(label: &str, next: AdvisedCommand) -> CommandHint {
 }
 
 fn remedy(
-    reason: Reason,
-    holes: &AllHoles,
+    reason: UnchangedReason,
+    holes: &PartialBlocksByReason,
     request: &PromoteRequest<'_>,
 ) -> Option<AdvisedCommand> {
     use eligible::Reason::{CopyOnWrite, ProcessDisabled, TooSmall};
@@ -330,36 +334,38 @@ fn remedy(
     let targets = request.targets;
     let verb = request.direction.verb();
     Some(match reason {
-        Reason::Not(CopyOnWrite) => {
+        UnchangedReason::Not(CopyOnWrite) => {
             format!("hugeleaf {verb} {targets}    # once the child has exited").into()
         }
         // For a demotion, nothing that helps a promotion applies.
-        Reason::Not(_) if request.direction == Direction::Demote => return None,
-        Reason::Not(TooSmall) => {
+        UnchangedReason::Not(_) if request.direction == PromotionDirection::Demote => return None,
+        UnchangedReason::Not(TooSmall) => {
             let ends = request.commands.ends.as_ref()?;
             let remark = format!("pages of {} for these, after a restart", ends.size);
             ends.command.clone()?.remark(&remark)
         }
-        Reason::Not(ProcessDisabled) => {
+        UnchangedReason::Not(ProcessDisabled) => {
             format!("hugeleaf promote --switch-thp-on {targets}").into()
         }
-        Reason::Not(reason) if reason.remedy() == PromoteAndGrow => {
+        UnchangedReason::Not(reason) if reason.remedy() == PromoteAndGrow => {
             holes.get(&reason)?.growth()?.command(targets).into()
         }
         // The remedy depends on more than the reason.
-        Reason::Not(reason) if reason.remedy() == Change => {
+        UnchangedReason::Not(reason) if reason.remedy() == Change => {
             format!("hugeleaf why {targets}").into()
         }
-        Reason::Refused => format!("hugeleaf why {targets}").into(),
-        Reason::Busy | Reason::Interrupted | Reason::NotSeen => {
+        UnchangedReason::Refused => format!("hugeleaf why {targets}").into(),
+        UnchangedReason::Busy | UnchangedReason::Interrupted | UnchangedReason::NotSeen => {
             format!("hugeleaf {verb} {targets}    # continues where it stopped").into()
         }
-        Reason::Pressure => {
+        UnchangedReason::Pressure => {
             format!("hugeleaf {verb} {targets}    # when memory is free again").into()
         }
-        Reason::NoContiguousMemory => request.commands.compact.clone(),
-        Reason::SharedByOthers(Some(why)) => return why.remedy().map(AdvisedCommand::from),
-        Reason::CgroupLimit => "hugeleaf status    # the cgroup's limits".into(),
+        UnchangedReason::NoContiguousMemory => request.commands.compact.clone(),
+        UnchangedReason::SharedByOthers(Some(why)) => {
+            return why.remedy().map(AdvisedCommand::from);
+        }
+        UnchangedReason::CgroupLimit => "hugeleaf status    # the cgroup's limits".into(),
         _ => return None,
     })
 }
@@ -375,7 +381,7 @@ fn next(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<CommandHint> {
             format!("hugeleaf {verb} {targets}"),
         ));
     }
-    if request.direction == Direction::Demote || totals.done.is_zero() {
+    if request.direction == PromotionDirection::Demote || totals.done.is_zero() {
         return all;
     }
     let remark = match totals.already.is_zero() {
@@ -421,7 +427,7 @@ fn speed(outcome: &Outcome, request: &PromoteRequest<'_>) -> String {
 
 /// Formats the time of the calls: `3.0 s in 1,550 collapse calls, longest 3.1 ms (2 took longer than 3 ms)`. A call
 /// is an upper bound of a stall: the process is held up only if it needs the memory meanwhile.
-fn stalls(stalls: &Stalls, request: &PromoteRequest<'_>) -> String {
+fn stalls(stalls: &StallStats, request: &PromoteRequest<'_>) -> String {
     let over = request.pace.longest_stall.map(|most| {
         let most = measured(most.as_secs_f64());
         format!(
@@ -430,8 +436,8 @@ fn stalls(stalls: &Stalls, request: &PromoteRequest<'_>) -> String {
         )
     });
     let call = match request.direction {
-        Direction::Promote => "collapse",
-        Direction::Demote => "split",
+        PromotionDirection::Promote => "collapse",
+        PromotionDirection::Demote => "split",
     };
     let ending = if stalls.count == 1 { "" } else { "s" };
     format!(
@@ -466,7 +472,7 @@ fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<
     let program = &commands.program;
     let name = target.trim_end_matches(".service");
     let again = match commands.scheduler {
-        JobScheduler::Systemd => {
+        BootTaskRunner::Systemd => {
             let name = format!("hugeleaf-{}", name.replace('@', "-"));
             format!(
                 "printf '[Service]\\nType=oneshot\\nSuccessExitStatus=1 3\\nExecStart={program} \
@@ -476,12 +482,12 @@ fn persistence_commands(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<
             )
         }
         // cron ignores files with a dot in their names.
-        JobScheduler::Cron => format!(
+        BootTaskRunner::Cron => format!(
             "echo '*/10 * * * * root {program} promote {all}{target} >/dev/null 2>&1' > \
              /etc/cron.d/hugeleaf-{}",
             name.replace(['.', '@', ':'], "-")
         ),
-        JobScheduler::Unknown => format!(
+        BootTaskRunner::Unknown => format!(
             "{program} promote {all}{target}    # after each restart, once it has filled its memory"
         ),
     };
@@ -509,25 +515,25 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::document::TextOptions;
-    use hugeleaf_mover::{DoneBy, NoSplit, RoleOutcome, Totals};
+    use hugeleaf_mover::{BytesByMethod, OutcomeTotals, RoleOutcome, SplitRefusal};
     use hugeleaf_sys::{Errno, Pid};
     use serde_json::Value;
     use std::sync::LazyLock;
 
     const VIEW: TextOptions = TextOptions::plain(100);
 
-    fn request(direction: Direction) -> PromoteRequest<'static> {
+    fn request(direction: PromotionDirection) -> PromoteRequest<'static> {
         PromoteRequest {
             direction,
             targets: "mariadbd",
-            pace: Pace::default(),
+            pace: StallLimits::default(),
             commands: &CRON,
         }
     }
 
-    static CRON: LazyLock<HostCommands> = LazyLock::new(|| commands(JobScheduler::Cron, None));
+    static CRON: LazyLock<HostCommands> = LazyLock::new(|| commands(BootTaskRunner::Cron, None));
 
-    fn commands(scheduler: JobScheduler, ends: Option<UnalignedEndsSetting>) -> HostCommands {
+    fn commands(scheduler: BootTaskRunner, ends: Option<UnalignedEndsSetting>) -> HostCommands {
         HostCommands {
             program: "/usr/bin/hugeleaf".to_owned(),
             scheduler,
@@ -551,8 +557,8 @@ mod tests {
                 eligible::Reason::TooSmall.into(),
                 &holes(),
                 &PromoteRequest {
-                    commands: &commands(JobScheduler::Cron, ends),
-                    ..request(Direction::Promote)
+                    commands: &commands(BootTaskRunner::Cron, ends),
+                    ..request(PromotionDirection::Promote)
                 },
             )
         };
@@ -577,12 +583,12 @@ mod tests {
             requested: Bytes::from_mib(3200),
             already: Bytes::from_mib(8),
             done: Bytes::from_mib(3190),
-            done_by: vec![DoneBy {
+            done_by: vec![BytesByMethod {
                 method: Method::Collapse,
                 bytes: Bytes::from_mib(3190),
             }],
             failed: vec![BytesByReason {
-                reason: Reason::Busy,
+                reason: UnchangedReason::Busy,
                 bytes: Bytes::from_mib(10),
             }],
             left_out: vec![BytesByReason {
@@ -595,7 +601,7 @@ mod tests {
             unmapped: Bytes::ZERO,
             no_zeros: None,
             one_way: vec![BytesByReason {
-                reason: Reason::Locked,
+                reason: UnchangedReason::Locked,
                 bytes: Bytes::from_mib(2),
             }],
             by_role: vec![RoleOutcome {
@@ -616,7 +622,7 @@ mod tests {
         }
     }
 
-    fn holes() -> AllHoles {
+    fn holes() -> PartialBlocksByReason {
         let of = |reason| {
             let mut holes = PartialBlocks::default();
             holes.add(reason, Bytes::from_mib(30), Bytes::from_mib(10));
@@ -630,7 +636,7 @@ mod tests {
     fn outcome(processes: Vec<ProcessOutcome>) -> Outcome {
         let sum = |of: fn(&ProcessOutcome) -> Bytes| processes.iter().map(of).sum();
         Outcome {
-            totals: Totals {
+            totals: OutcomeTotals {
                 requested: sum(|p| p.requested),
                 already: sum(|p| p.already),
                 done: sum(|p| p.done),
@@ -648,11 +654,11 @@ mod tests {
             dry_run: false,
             estimated_seconds: None,
             seconds: 31.2,
-            stalls: Stalls {
+            stalls: StallStats {
                 count: 1550,
                 total: std::time::Duration::from_secs(3),
                 longest: std::time::Duration::from_micros(3100),
-                ..Stalls::default()
+                ..StallStats::default()
             },
             held: hugeleaf_mover::HeldBeforeSplit::default(),
             paused_seconds: 0.3,
@@ -662,7 +668,7 @@ mod tests {
 
     #[test]
     fn says_what_it_got_and_what_not_how_to_undo_it_and_to_make_it_last() {
-        let text = page(&outcome(vec![one()]), &request(Direction::Promote)).text(VIEW);
+        let text = page(&outcome(vec![one()]), &request(PromotionDirection::Promote)).text(VIEW);
         let expected = "\
 promoted 3.1G of 3.1G; 10M not
  PID  NAME      HUGE BEFORE  ASKED   GOT      COVERAGE  PAGE TABLES     RESIDENT
@@ -694,12 +700,12 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/why/fragmented");
         let root = hugeleaf_host::Root::at(root);
         let host = hugeleaf_host::read_host(&root, &hugeleaf_sys::Kernel::new()).unwrap();
-        let commands = HostCommands::new(&host, "hugeleaf".to_owned(), JobScheduler::Cron);
+        let commands = HostCommands::new(&host, "hugeleaf".to_owned(), BootTaskRunner::Cron);
         let mut process = one();
-        process.failed[0].reason = Reason::NoContiguousMemory;
+        process.failed[0].reason = UnchangedReason::NoContiguousMemory;
         let request = PromoteRequest {
             commands: &commands,
-            ..request(Direction::Promote)
+            ..request(PromotionDirection::Promote)
         };
         let text = page(&outcome(vec![process]), &request).text(VIEW);
         let lines = "next: echo 1 > /proc/sys/vm/compact_memory\n             \
@@ -711,10 +717,14 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
     fn no_undo_is_printed_that_cannot_work() {
         let mut process = one();
         process.one_way = vec![BytesByReason {
-            reason: Reason::SharedByOthers(Some(NoSplit::Refused)),
+            reason: UnchangedReason::SharedByOthers(Some(SplitRefusal::Refused)),
             bytes: process.done,
         }];
-        let text = page(&outcome(vec![process]), &request(Direction::Promote)).text(VIEW);
+        let text = page(
+            &outcome(vec![process]),
+            &request(PromotionDirection::Promote),
+        )
+        .text(VIEW);
         assert!(!text.contains("hugeleaf demote"), "{text}");
         assert!(text.contains("the processes that map it exit"), "{text}");
         assert!(text.contains("refused even to root"), "{text}");
@@ -727,7 +737,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         process.unit = None;
         let request = PromoteRequest {
             targets: "--all mariadbd",
-            ..request(Direction::Promote)
+            ..request(PromotionDirection::Promote)
         };
         let text = page(&outcome(vec![process]), &request).text(VIEW);
         for command in [
@@ -740,17 +750,17 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
 
     #[test]
     fn the_time_of_calls_names_the_calls() {
-        let single = Stalls {
+        let single = StallStats {
             count: 1,
             ..outcome(vec![one()]).stalls
         };
         let text = |direction| stalls(&single, &request(direction));
         assert_eq!(
-            text(Direction::Promote),
+            text(PromotionDirection::Promote),
             "3.0 s in 1 collapse call, longest 3.10 ms"
         );
         assert_eq!(
-            text(Direction::Demote),
+            text(PromotionDirection::Demote),
             "3.0 s in 1 split call, longest 3.10 ms"
         );
     }
@@ -762,9 +772,17 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         for reason in eligible::Reason::ALL {
             let command = |direction| remedy((*reason).into(), &holes(), &request(direction));
             let helps = matches!(reason.remedy(), Remedy::Change | Remedy::PromoteAndGrow);
-            assert_eq!(command(Direction::Promote).is_some(), helps, "{reason:?}");
+            assert_eq!(
+                command(PromotionDirection::Promote).is_some(),
+                helps,
+                "{reason:?}"
+            );
             let forked = *reason == eligible::Reason::CopyOnWrite;
-            assert_eq!(command(Direction::Demote).is_some(), forked, "{reason:?}");
+            assert_eq!(
+                command(PromotionDirection::Demote).is_some(),
+                forked,
+                "{reason:?}"
+            );
         }
     }
 
@@ -773,17 +791,17 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         let mut process = one();
         process.by_role[0].role = MappingRole::Shm;
         for (scheduler, line) in [
-            (JobScheduler::Systemd, "systemctl enable --now"),
-            (JobScheduler::Cron, "/etc/cron.d/hugeleaf-mariadb"),
+            (BootTaskRunner::Systemd, "systemctl enable --now"),
+            (BootTaskRunner::Cron, "/etc/cron.d/hugeleaf-mariadb"),
             (
-                JobScheduler::Unknown,
+                BootTaskRunner::Unknown,
                 "/usr/bin/hugeleaf promote mariadb.service",
             ),
         ] {
             let commands = commands(scheduler, None);
             let request = PromoteRequest {
                 commands: &commands,
-                ..request(Direction::Promote)
+                ..request(PromotionDirection::Promote)
             };
             let lines = persistence_commands(&outcome(vec![process.clone()]), &request);
             assert_eq!(lines.len(), 2, "{lines:?}");
@@ -795,14 +813,17 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         // A name that a shell would split is not put into a shell command.
         process.unit = None;
         process.name = "a b;c".to_owned();
-        let lines = persistence_commands(&outcome(vec![process]), &request(Direction::Promote));
+        let lines = persistence_commands(
+            &outcome(vec![process]),
+            &request(PromotionDirection::Promote),
+        );
         assert!(!lines[0].command.contains(';'), "{lines:?}");
     }
 
     #[test]
     fn an_end_midway_is_a_clear_line() {
         let gone = ProcessOutcome {
-            ended: Some(ProcessEnd::Replaced),
+            ended: Some(TargetLoss::Replaced),
             done: Bytes::ZERO,
             coverage_after: None,
             page_tables_after: None,
@@ -811,7 +832,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         };
         let mut outcome = outcome(vec![gone]);
         outcome.stopped_by = Some(StoppedBy::Signal);
-        let text = page(&outcome, &request(Direction::Promote)).text(VIEW);
+        let text = page(&outcome, &request(PromotionDirection::Promote)).text(VIEW);
         assert!(
             text.contains("process 1234 (mariadbd) executed another program"),
             "{text}"
@@ -829,7 +850,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         let mut outcome = outcome(vec![one()]);
         outcome.dry_run = true;
         outcome.estimated_seconds = Some(31.0);
-        let text = page(&outcome, &request(Direction::Promote)).text(VIEW);
+        let text = page(&outcome, &request(PromotionDirection::Promote)).text(VIEW);
         let first = "would promote 3.1G, in about 31 s at --budget 10%; nothing was changed\n";
         assert!(text.starts_with(first), "{text}");
         assert!(
@@ -856,7 +877,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
             }]);
             outcome.dry_run = true;
             outcome.estimated_seconds = Some(0.0);
-            let text = page(&outcome, &request(Direction::Promote)).text(VIEW);
+            let text = page(&outcome, &request(PromotionDirection::Promote)).text(VIEW);
             assert!(text.starts_with(first), "{text}");
         }
     }
@@ -891,7 +912,7 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
         let mut process = one();
         process.done_by[0].method = Method::SplitFile;
         let outcome = outcome(vec![process]);
-        let text = page(&outcome, &request(Direction::Demote)).text(VIEW);
+        let text = page(&outcome, &request(PromotionDirection::Demote)).text(VIEW);
         assert!(
             text.contains("3.1G that several processes map, by debugfs"),
             "{text}"
@@ -904,20 +925,20 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
 
     #[test]
     fn why_shared_memory_stays_is_said_with_what_to_do() {
-        let request = request(Direction::Demote);
+        let request = request(PromotionDirection::Demote);
         for (why, says, next) in [
-            (NoSplit::Refused, "even to root", Some("lockdown")),
-            (NoSplit::NotRoot, "only root", Some("run as root")),
-            (NoSplit::NoDebugfs, "no debugfs", Some("debugfs=off")),
-            (NoSplit::NoFile, "no such file", None),
+            (SplitRefusal::Refused, "even to root", Some("lockdown")),
+            (SplitRefusal::NotRoot, "only root", Some("run as root")),
+            (SplitRefusal::NoDebugfs, "no debugfs", Some("debugfs=off")),
+            (SplitRefusal::NoFile, "no such file", None),
             (
-                NoSplit::OtherNamespace,
+                SplitRefusal::OtherNamespace,
                 "PID namespace",
                 Some("the host itself"),
             ),
-            (NoSplit::Failed(Errno::FAULT), "Bad address", None),
+            (SplitRefusal::Failed(Errno::FAULT), "Bad address", None),
         ] {
-            let reason = Reason::SharedByOthers(Some(why));
+            let reason = UnchangedReason::SharedByOthers(Some(why));
             assert_eq!(reason.id(), "shared-by-others");
             let text = reason.to_string();
             assert!(text.contains(says), "{text}");
@@ -932,12 +953,19 @@ to make this permanent: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariad
 
     #[test]
     fn every_reason_has_a_sentence() {
-        let other = Reason::Other(Errno::FAULT).to_string();
+        let other = UnchangedReason::Other(Errno::FAULT).to_string();
         assert!(other.contains("Bad address"), "{other}");
-        let shared = Reason::SharedByOthers(None);
-        for reason in [shared, Reason::Locked, eligible::Reason::Hugetlb.into()] {
+        let shared = UnchangedReason::SharedByOthers(None);
+        for reason in [
+            shared,
+            UnchangedReason::Locked,
+            eligible::Reason::Hugetlb.into(),
+        ] {
             assert!(!reason.to_string().is_empty());
-            assert_eq!(remedy(reason, &holes(), &request(Direction::Demote)), None);
+            assert_eq!(
+                remedy(reason, &holes(), &request(PromotionDirection::Demote)),
+                None
+            );
         }
     }
 }

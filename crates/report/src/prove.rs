@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_proof::prove_result::ProveResult;
-use hugeleaf_proof::result_format::{Row, fields};
-use hugeleaf_proof::stats::{self, Better, Effect, Estimator, Verdict, percent};
+use hugeleaf_proof::result_format::{ResultRow, fields};
+use hugeleaf_proof::stats::{self, BetterDirection, Effect, Estimator, Verdict, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
-use hugeleaf_proof::{Arm, Design, ExperimentEnd, HoldResult, try_experiment};
+use hugeleaf_proof::{Arm, ExperimentDesign, ExperimentEnd, HoldResult, try_experiment};
 use hugeleaf_units::time::{measured, minutes};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::bench::bytes;
 use crate::document::{
-    Axis, AxisUnit, Cell, Chart, ChartKind, Document, Mark, Note, Point, Series, Table,
-    TableBuilder, Value, counted as counted_of, number, ratio, thousands,
+    Axis, AxisUnit, Cell, CellValue, Chart, ChartKind, Document, Note, Point, Series, StatusMark,
+    Table, TableBuilder, counted as counted_of, number, ratio, thousands,
 };
 
 /// Returns the page of a result: the verdict, then its evidence.
@@ -89,7 +89,11 @@ fn headline(result: &ProveResult) -> String {
 }
 
 /// Formats a verdict with its effect, as on all screens: [`stats::difference`].
-pub(crate) fn difference(verdict: Verdict, better: Better, effect: Option<&Effect>) -> String {
+pub(crate) fn difference(
+    verdict: Verdict,
+    better: BetterDirection,
+    effect: Option<&Effect>,
+) -> String {
     match effect {
         Some(e) => {
             let ratio = [e.low, e.ratio, e.high];
@@ -135,9 +139,9 @@ fn also_said(result: &ProveResult) -> Vec<String> {
 fn meaning(result: &ProveResult) -> String {
     let e = &result.experiment;
     let better = match e.better {
-        Better::Higher => "higher is better",
-        Better::Lower => "lower is better",
-        Better::Neither => "no direction is better",
+        BetterDirection::Higher => "higher is better",
+        BetterDirection::Lower => "lower is better",
+        BetterDirection::Neither => "no direction is better",
     };
     let equal = number(result.settings.equal * 100.0);
     let says = match (result.verdict, &result.effect) {
@@ -170,12 +174,12 @@ fn shared_bucket(result: &ProveResult) -> Option<[Option<f64>; 2]> {
     result.buckets.as_ref()?.shared
 }
 
-pub(crate) fn mark(verdict: Verdict) -> Mark {
+pub(crate) fn mark(verdict: Verdict) -> StatusMark {
     match verdict {
-        Verdict::Faster => Mark::Good,
-        Verdict::Slower => Mark::Bad,
-        Verdict::Same => Mark::Plain,
-        Verdict::Unclear => Mark::Warn,
+        Verdict::Faster => StatusMark::Good,
+        Verdict::Slower => StatusMark::Bad,
+        Verdict::Same => StatusMark::Plain,
+        Verdict::Unclear => StatusMark::Warn,
     }
 }
 
@@ -193,8 +197,8 @@ fn ratios(result: &ProveResult) -> Chart {
     });
     Chart {
         title: match result.experiment.design {
-            Design::RandomPairs => "Huge over base pages, by pair",
-            Design::BeforeAfter => "Huge over base pages, by sample (not pairs in time)",
+            ExperimentDesign::RandomPairs => "Huge over base pages, by pair",
+            ExperimentDesign::BeforeAfter => "Huge over base pages, by sample (not pairs in time)",
         }
         .to_owned(),
         kind: ChartKind::Dots,
@@ -228,8 +232,8 @@ fn samples_over_time(result: &ProveResult) -> Chart {
     }
 }
 
-fn samples(result: &ProveResult) -> TableBuilder<&Row> {
-    let end = |row: &Row, of: fn(f64, f64) -> f64| row.values().into_iter().reduce(of);
+fn samples(result: &ProveResult) -> TableBuilder<&ResultRow> {
+    let end = |row: &ResultRow, of: fn(f64, f64) -> f64| row.values().into_iter().reduce(of);
     Table::from_items(result.rows.iter().filter(|row| row.quantity.main))
         .left("PAGES", |row| &row.arm)
         .right("MEDIAN", |row| Cell::number(median(row)))
@@ -238,17 +242,17 @@ fn samples(result: &ProveResult) -> TableBuilder<&Row> {
         .right("SAMPLES", |row| row.samples.len())
 }
 
-pub fn median(row: &Row) -> Option<f64> {
+pub fn median(row: &ResultRow) -> Option<f64> {
     Some(row.spread()?.median)
 }
 
-pub(crate) fn counted(row: &Row) -> Option<f64> {
+pub(crate) fn counted(row: &ResultRow) -> Option<f64> {
     Some(row.samples.first()?.value)
 }
 
 fn also_measured(result: &ProveResult) -> TableBuilder<&'static str> {
     let of = |arm, name: &str| match result.row(arm, name).and_then(counted) {
-        None => Cell::from(Value::Unreadable),
+        None => Cell::from(CellValue::Unreadable),
         Some(value) if name.ends_with("CPUs") => Cell::decimal(Some(value), 2),
         Some(value) if name == "compaction stalls" => Cell::number(Some(value)),
         Some(value) => bytes(value).into(),
@@ -283,7 +287,7 @@ fn page_sizes(result: &ProveResult) -> Table {
         .left("ON PAGES OF", |((size, kind), _)| format!("{size} {kind}"))
         .columns_for(stages.iter().enumerate(), |table, (stage, (head, held))| {
             table.right(*head, |(_, bytes)| match held.is_empty() {
-                true => Cell::from(Value::Unreadable),
+                true => Cell::from(CellValue::Unreadable),
                 false => bytes[stage].into(),
             })
         })
@@ -293,12 +297,12 @@ fn page_sizes(result: &ProveResult) -> Table {
 fn how(result: &ProveResult) -> String {
     let (e, s) = (&result.experiment, &result.settings);
     let design = match e.design {
-        Design::RandomPairs => format!(
+        ExperimentDesign::RandomPairs => format!(
             "pairs of {} s on base and on huge pages, in random order{}",
             number(s.interval_seconds),
             (s.block_pairs).map_or(String::new(), |n| format!(" in balanced blocks of {n}"))
         ),
-        Design::BeforeAfter => format!(
+        ExperimentDesign::BeforeAfter => format!(
             "intervals of {} s on base pages, then on huge pages",
             number(s.interval_seconds)
         ),
@@ -527,7 +531,7 @@ pub(crate) fn example() -> ProveResult {
             at_seconds: Some(*at),
             ..Sample::new(round, *value)
         });
-        let row = Row::new(arm, Vec::new(), commands.clone(), samples.collect());
+        let row = ResultRow::new(arm, Vec::new(), commands.clone(), samples.collect());
         result.rows.push(row);
     }
     for (name, unit, base, large) in [
@@ -543,7 +547,7 @@ pub(crate) fn example() -> ProveResult {
         ] {
             let samples = value.map(|value| Sample::alone([value]));
             let quantity = Quantity::amount(name, unit).counted();
-            let row = |samples| Row::new(arm, Vec::new(), quantity, samples);
+            let row = |samples| ResultRow::new(arm, Vec::new(), quantity, samples);
             result.rows.extend(samples.map(row));
         }
     }

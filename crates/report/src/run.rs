@@ -13,7 +13,7 @@ use crate::run_roles;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Exit {
+pub enum ProgramExit {
     Status(u8),
     Signal(i32),
 }
@@ -42,7 +42,7 @@ pub struct RunReport {
     pub started: String,
     #[serde(rename = "duration_seconds")]
     pub seconds: f64,
-    pub exit: Exit,
+    pub exit: ProgramExit,
     pub host: HostFingerprint,
     pub settings: RecordedSettings,
     #[serde(flatten)]

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 
 use hugeleaf_host::RunPageKind;
 use hugeleaf_units::Bytes;
-use hugeleaf_verdict::run_requests::ldr_cntrl::AixRequest;
-use hugeleaf_verdict::run_requests::{
-    PagePolicy, ResolvedPolicy, RunMemoryKind, UnavailableRequest,
-};
+use hugeleaf_verdict::run_policy::ldr_cntrl::AixRequest;
+use hugeleaf_verdict::run_policy::{PagePolicy, ResolvedPolicy, RunMemoryKind, UnavailableRequest};
 use serde_json::json;
 
-use crate::document::{ContentBlock, Document, Mark, Note, Table};
+use crate::document::{ContentBlock, Document, Note, StatusMark, Table};
 use crate::json::answer;
 
 #[derive(Debug, Clone)]
@@ -82,7 +80,7 @@ pub fn page(start: &RunPreview) -> Document {
     let variable = |(name, value): &(String, String)| format!("{name}={value}");
     let unavailable = |missing: &UnavailableRequest| {
         let text = format!("{}: {}", missing.asked, missing.reason);
-        Note::marked("unavailable", Mark::Warn, text).run("next", &missing.command)
+        Note::marked("unavailable", StatusMark::Warn, text).run("next", &missing.command)
     };
     let roles = Table::from_items(RunMemoryKind::ALL)
         .left("ROLE", |role| role.name())

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::document::{Document, TextOptions};
     use hugeleaf_units::Bytes;
-    use hugeleaf_verdict::run_requests::RunMemoryKind;
+    use hugeleaf_verdict::run_policy::RunMemoryKind;
 
     fn text(roles: &[RoleResult], width: usize) -> String {
         let mut page = Document::default();

@@ -3,15 +3,17 @@
 //! An absent feature takes at most a line. An unreadable value is shown as `unknown`, and a finding gives
 //! the reason. Findings come last, because the end of the output stays visible.
 
-use hugeleaf_host::{Fact, Host, MemoryLimit, PageSizeInfo, Pool, Thp, ThpMemoryKind, ThpOrder};
+use hugeleaf_host::{
+    Fact, Host, MemoryLimit, PageSizeInfo, Pool, Thp, ThpMemoryKind, ThpSizeSettings,
+};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::advice::risks;
 use hugeleaf_verdict::findings::{Finding, MemoryByName, Severity, by_name};
 use serde_json::{Value as Json, json};
 
 use crate::document::{
-    Cell, ColumnShrink, CommandHint, ContentBlock, Document, Mark, Note, Section, Table,
-    TableBuilder, Value, counted, listed,
+    Cell, CellValue, ColumnShrink, CommandHint, ContentBlock, Document, Note, Section, StatusMark,
+    Table, TableBuilder, counted, listed,
 };
 use crate::json::{answer, merge_fields};
 
@@ -47,7 +49,7 @@ pub fn status_json(host: &Host, findings: &[Finding]) -> String {
 fn known(fact: impl Into<Cell>) -> Cell {
     let cell = fact.into();
     match cell.value {
-        Value::Unreadable => "unknown".into(),
+        CellValue::Unreadable => "unknown".into(),
         _ => cell,
     }
 }
@@ -80,23 +82,23 @@ fn head(host: &Host) -> String {
 }
 
 /// Sizes in one row: the smaller THP sizes mostly share their settings.
-type Alike<'a> = Vec<&'a PageSizeInfo>;
+type PageSizeGroup<'a> = Vec<&'a PageSizeInfo>;
 
-fn page_sizes(host: &Host) -> TableBuilder<Alike<'_>> {
+fn page_sizes(host: &Host) -> TableBuilder<PageSizeGroup<'_>> {
     let setting = |info: &PageSizeInfo| settings_of(host, info.size, info.kind, info.enabled);
     let limit = |info: &PageSizeInfo| info.available.clone().map(|had| had.limited_by);
     let alike = |a: &PageSizeInfo, b: &PageSizeInfo| {
         let key = |i: &PageSizeInfo| (i.kind, i.enabled, setting(i), limit(i));
         a.kind == PageKind::Thp && key(a) == key(b)
     };
-    let mut rows: Vec<Alike<'_>> = Vec::new();
+    let mut rows: Vec<PageSizeGroup<'_>> = Vec::new();
     for info in &host.page_sizes {
         match rows.last_mut().filter(|last| alike(last[0], info)) {
             Some(last) => last.push(info),
             None => rows.push(vec![info]),
         }
     }
-    let span = |row: &Alike<'_>, cell: fn(&PageSizeInfo) -> Cell| {
+    let span = |row: &PageSizeGroup<'_>, cell: fn(&PageSizeInfo) -> Cell| {
         Cell::span(row.iter().map(|info| cell(info)))
     };
     let available = |i: &PageSizeInfo| known(i.available.clone().map(|had| had.bytes));
@@ -312,9 +314,10 @@ fn knob(
     name: &str,
     value: &Fact<String>,
     thp: &Thp,
-    own: fn(&ThpOrder) -> &Fact<String>,
+    own: fn(&ThpSizeSettings) -> &Fact<String>,
 ) -> String {
-    let inherits = |order: &&ThpOrder| own(order).known().is_some_and(|word| word == "inherit");
+    let inherits =
+        |order: &&ThpSizeSettings| own(order).known().is_some_and(|word| word == "inherit");
     let sizes = thp.orders.iter().filter(inherits);
     let of = listed(" for ", sizes.map(|order| order.size));
     match value {
@@ -444,9 +447,9 @@ fn kernel_log(host: &Host) -> TableBuilder<&String> {
 
 pub(crate) fn severity_word(severity: Severity) -> Cell {
     Cell::from(severity.name()).marked(match severity {
-        Severity::Problem => Mark::Bad,
-        Severity::Warning => Mark::Warn,
-        Severity::Note => Mark::Dim,
+        Severity::Problem => StatusMark::Bad,
+        Severity::Warning => StatusMark::Warn,
+        Severity::Note => StatusMark::Dim,
     })
 }
 

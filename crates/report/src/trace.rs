@@ -4,17 +4,17 @@
 //! any machine.
 
 mod charts;
-mod detail_pages;
 mod diff;
 mod diff_json;
 mod format;
 mod json;
+mod lock_and_callers;
 mod sections;
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::SourceState;
-use hugeleaf_trace::tables::data_sources::all_not_measured;
 use hugeleaf_trace::tables::io_and_pins::{self, IoTotals};
+use hugeleaf_trace::tables::not_measured::all_not_measured;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace_findings::TraceFinding;
 
@@ -25,10 +25,10 @@ use sections::intervals_and_io::{cpu, work_line};
 use sections::{FINDINGS, memory};
 
 pub use charts::flames;
-pub use detail_pages::{callers_page, lock_page};
 pub use diff::TraceDiff;
 pub use diff_json::diff_json;
 pub use json::{callers_json, json};
+pub use lock_and_callers::{callers_page, lock_page};
 pub use sections::{PARTS, TraceSection};
 
 /// Rows of each part on one screen. Pins have none if nothing is pinned.

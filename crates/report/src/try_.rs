@@ -10,7 +10,8 @@ use serde_json::{Value as Json, json};
 
 use crate::bench::bytes;
 use crate::document::{
-    Cell, ContentBlock, Document, Note, Table, TableBuilder, Value, fact, listed, number, thousands,
+    Cell, CellValue, ContentBlock, Document, Note, Table, TableBuilder, fact, listed, number,
+    thousands,
 };
 use crate::json::SCHEMA;
 use crate::mem::MemView;
@@ -185,7 +186,7 @@ fn medians<'a>(it: &TryView<'a>) -> TableBuilder<(Arm, String)> {
     .nonzero_column("RESIDENT", move |(arm, _)| held(*arm, "resident"))
     .nonzero_column("PAGE TABLES", move |(arm, _)| held(*arm, "page tables"))
     .nonzero_column("SYSTEM CPU", move |(arm, _)| {
-        also(*arm, "system CPUs").map(Value::Share)
+        also(*arm, "system CPUs").map(CellValue::Share)
     })
 }
 

@@ -8,7 +8,7 @@ use hugeleaf_verdict::why::{SegmentAccount, Summary, SummaryLine, counted, summa
 use serde_json::{Value as Json, json};
 
 use crate::document::{
-    Bar, Cell, CommandHint, ContentBlock, Document, Mark, Section, Table, listed,
+    Cell, CommandHint, ContentBlock, Document, Section, ShareBar, StatusMark, Table, listed,
 };
 use crate::json::{answer, merge_fields};
 
@@ -191,7 +191,7 @@ fn reasons(page: &mut Document, summary: &Summary, all: bool) {
     };
     let lines = summary.lines.iter().enumerate();
     let (shown, rest): (Vec<_>, Vec<_>) = lines.partition(|(at, line)| shown(*at, line));
-    let bars: Vec<Bar> = (shown.iter())
+    let bars: Vec<ShareBar> = (shown.iter())
         .map(|(_, line)| reason(line, summary.resident))
         .collect();
     page.add(bars);
@@ -204,14 +204,14 @@ fn reasons(page: &mut Document, summary: &Summary, all: bool) {
     }
 }
 
-fn reason(line: &SummaryLine, resident: Bytes) -> Bar {
+fn reason(line: &SummaryLine, resident: Bytes) -> ShareBar {
     let mut next = CommandHint::new("next", &line.command);
     // The command's own comment says so already. A command without changes is an alternative to a refused one.
     let is_said = line.command.starts_with('#') || line.changes.is_empty();
     if let Some(bytes) = line.host_wide.filter(|_| !is_said) {
         next.note = format!("a host-wide setting: it could promote {bytes} here");
     }
-    Bar {
+    ShareBar {
         value: line.bytes.into(),
         part: line.bytes.share_of(resident),
         name: Cell::from(line.id.name()).marked(mark(line.id.remedy())),
@@ -220,11 +220,11 @@ fn reason(line: &SummaryLine, resident: Bytes) -> Bar {
     }
 }
 
-fn mark(remedy: Remedy) -> Mark {
+fn mark(remedy: Remedy) -> StatusMark {
     match remedy {
-        Remedy::Promote => Mark::Good,
-        Remedy::PromoteAndGrow | Remedy::Change => Mark::Warn,
-        Remedy::Nothing => Mark::Dim,
+        Remedy::Promote => StatusMark::Good,
+        Remedy::PromoteAndGrow | Remedy::Change => StatusMark::Warn,
+        Remedy::Nothing => StatusMark::Dim,
     }
 }
 
@@ -314,10 +314,10 @@ fn drop_rows(
 mod tests {
     use super::*;
     use hugeleaf_units::Range;
-    use hugeleaf_verdict::why::{Figures, Verdict};
+    use hugeleaf_verdict::why::{RangeVerdict, VerdictFigures};
 
-    fn verdict(id: Reason, start: u64, len: u64, name: &str) -> Verdict {
-        Verdict {
+    fn verdict(id: Reason, start: u64, len: u64, name: &str) -> RangeVerdict {
+        RangeVerdict {
             id,
             role: MappingRole::Anon,
             name: name.to_owned(),
@@ -326,11 +326,11 @@ mod tests {
             text: "because".to_owned(),
             command: "# nothing to do".to_owned(),
             changes: Vec::new(),
-            figures: Figures::default(),
+            figures: VerdictFigures::default(),
         }
     }
 
-    fn account(verdicts: Vec<Verdict>) -> SegmentAccount {
+    fn account(verdicts: Vec<RangeVerdict>) -> SegmentAccount {
         let bytes = verdicts.iter().map(|v| v.bytes).sum();
         SegmentAccount {
             range: verdicts[0].range,

@@ -6,7 +6,7 @@ use hugeleaf_units::Failure;
 use serde_json::{Value as Json, json};
 
 use crate::document::{
-    Cell, ColumnShrink, CommandHint, ContentBlock, Document, Mark, Table, fact, listed,
+    Cell, ColumnShrink, CommandHint, ContentBlock, Document, StatusMark, Table, fact, listed,
 };
 use crate::json::{answer, merge_fields};
 
@@ -21,8 +21,8 @@ pub fn list(all: &[(WorkloadSpec, Option<Failure>)]) -> Document {
             .left("KIND", |(described, _)| described.kind.as_str())
             .narrow(ColumnShrink::Drop(1))
             .left("STATE", |(_, unmet)| match unmet {
-                None => Cell::from("ready").marked(Mark::Good),
-                Some(unmet) => Cell::from(unmet.message.as_str()).marked(Mark::Bad),
+                None => Cell::from("ready").marked(StatusMark::Good),
+                Some(unmet) => Cell::from(unmet.message.as_str()).marked(StatusMark::Bad),
             })
             .left("MEASUREMENT", |(described, _)| described.title.as_str())
             .narrow(ColumnShrink::Wrap),

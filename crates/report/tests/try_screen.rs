@@ -6,11 +6,11 @@
 use hugeleaf_host::{ReadDetail, Root, read_host, read_process};
 use hugeleaf_proof::prove_result::{
     BadReadings, Effect, HostFingerprint, PageUsageStages, Pair, ProveExperimentInfo,
-    SettingsInForce,
+    ProveResultSettings,
 };
-use hugeleaf_proof::result_format::{Quantity, Row, Sample};
-use hugeleaf_proof::stats::{Better, StatisticalTest};
-use hugeleaf_proof::{Arm, Design, ExperimentEnd, ProveResult, Verdict};
+use hugeleaf_proof::result_format::{Quantity, ResultRow, Sample};
+use hugeleaf_proof::stats::{BetterDirection, StatisticalTest};
+use hugeleaf_proof::{Arm, ExperimentDesign, ExperimentEnd, ProveResult, Verdict};
 use hugeleaf_report::document::TextOptions;
 use hugeleaf_report::try_::{TryView, page};
 use hugeleaf_sys::{Kernel, own_pid};
@@ -28,8 +28,8 @@ const EFFECT: Effect = Effect {
 };
 
 /// The samples of an arm, and secondary quantities.
-fn rows(arm: Arm, samples: &[f64]) -> Vec<Row> {
-    let row = |quantity, samples| Row::new(arm.name(), Vec::new(), quantity, samples);
+fn rows(arm: Arm, samples: &[f64]) -> Vec<ResultRow> {
+    let row = |quantity, samples| ResultRow::new(arm.name(), Vec::new(), quantity, samples);
     let main = Quantity::rate("sqlite", "operations/CPU s").main();
     let also = [
         ("resident", "bytes", 3_328_599_654.0),
@@ -60,10 +60,10 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ProveResult {
         experiment: ProveExperimentInfo {
             name: "sqlite".to_owned(),
             unit: "operations/CPU s".to_owned(),
-            better: Better::Higher,
+            better: BetterDirection::Higher,
             target: "hugeleaf".to_owned(),
             process: None,
-            design: Design::RandomPairs,
+            design: ExperimentDesign::RandomPairs,
             started: String::new(),
             duration_seconds: 150.0,
             ending: ExperimentEnd::Time,
@@ -93,7 +93,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ProveResult {
         rejected: vec![],
         caveats: vec!["A sentence that a reader must know before believing it. ".repeat(4); 5],
         host: HostFingerprint::default(),
-        settings: SettingsInForce {
+        settings: ProveResultSettings {
             interval_seconds: 2.0,
             settle_seconds: 0.5,
             until: 0.03,

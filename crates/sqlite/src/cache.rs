@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::asymmetric_lock::AsymmetricLock;
-use crate::chunk::{Owner, SlotLayout};
+use crate::chunk::{SlotLayout, SlotOwner};
 use crate::fallible_vec::pushed;
 use crate::fork;
 use crate::ghosts::Ghosts;
-use crate::page_index::{PageHash, PageHeader, Queue, QueueKind};
+use crate::page_index::{PageHash, PageHeader, PageQueue, QueueKind};
+use crate::page_store::PageStore;
 use crate::share::{CacheShare, MemberCache, ShareGuard};
 use crate::spare_pages::LocalSpares;
-use crate::store::PageStore;
 use crate::vfs;
 
 /// Inverse of the small queue's part of the pages.
@@ -38,7 +38,7 @@ const TIMED_HITS: u64 = 1024;
 /// that a cache of another size would not have. A page that returns this soon is a hit at every size.
 const TOUCHES: usize = 64;
 
-pub(crate) struct Cache {
+pub(crate) struct ConnectionCache {
     gate: AsymmetricLock,
     pub number: u64,
     /// Path of the database, if it was known when the cache was created.
@@ -63,8 +63,8 @@ pub(crate) struct CacheState {
     pinned: usize,
     largest: c_uint,
     table: PageHash,
-    small: Queue,
-    main: Queue,
+    small: PageQueue,
+    main: PageQueue,
     ghosts: Ghosts,
     /// Touches of sampled pages that the ghost list has not seen yet.
     touches: Vec<u64>,
@@ -77,12 +77,16 @@ pub(crate) struct CacheState {
     few: LocalSpares,
 }
 
-impl Cache {
+impl ConnectionCache {
     /// Creates a cache for the database that this thread opens; `None` if there is no memory.
-    pub fn new(store: &'static PageStore, shape: SlotLayout, purgeable: bool) -> Option<Cache> {
+    pub fn new(
+        store: &'static PageStore,
+        shape: SlotLayout,
+        purgeable: bool,
+    ) -> Option<ConnectionCache> {
         let table = PageHash::with(64)?;
         let number = store.numbers.fetch_add(1, Ordering::Relaxed);
-        Some(Cache {
+        Some(ConnectionCache {
             gate: AsymmetricLock::new(store.barrier),
             number,
             path: vfs::of_new_cache(number),
@@ -100,8 +104,8 @@ impl Cache {
                 pinned: 0,
                 largest: 0,
                 table,
-                small: Queue::EMPTY,
-                main: Queue::EMPTY,
+                small: PageQueue::EMPTY,
+                main: PageQueue::EMPTY,
                 ghosts: Ghosts::new(),
                 touches: Vec::new(),
                 batch: 1,
@@ -121,7 +125,7 @@ impl Cache {
     }
 
     /// Returns the address by which its share identifies it.
-    fn address(&self) -> Owner {
+    fn address(&self) -> SlotOwner {
         std::ptr::from_ref(self).cast()
     }
 
@@ -365,7 +369,7 @@ impl Cache {
     }
 }
 
-impl MemberCache for Cache {
+impl MemberCache for ConnectionCache {
     fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
@@ -422,7 +426,7 @@ impl MemberCache for Cache {
 impl CacheState {
     /// Returns a cached page and pins it; null if it is not cached.
     #[inline]
-    fn hit(&mut self, key: c_uint, cache: &Cache) -> *mut PageHeader {
+    fn hit(&mut self, key: c_uint, cache: &ConnectionCache) -> *mut PageHeader {
         let node = self.table.find(key);
         if self.timed.is_some() {
             self.time(cache);
@@ -452,14 +456,14 @@ impl CacheState {
     }
 
     #[cold]
-    fn time(&mut self, cache: &Cache) {
+    fn time(&mut self, cache: &ConnectionCache) {
         if let (Some((since, hit)), Some(share)) = (self.timed.take(), cache.share()) {
             share.timing.record_time(since.elapsed(), hit);
         }
     }
 
     #[cold]
-    fn touch(&mut self, cache: &Cache, key: c_uint) {
+    fn touch(&mut self, cache: &ConnectionCache, key: c_uint) {
         if pushed(&mut self.touches, cache.hash(key)) && self.touches.len() < TOUCHES {
             return;
         }
@@ -575,7 +579,7 @@ impl CacheState {
     /// # Safety
     /// The node is live and of this cache.
     #[inline]
-    unsafe fn unpin(&mut self, node: *mut PageHeader, cache: &Cache) {
+    unsafe fn unpin(&mut self, node: *mut PageHeader, cache: &ConnectionCache) {
         if self.timed.is_some() {
             self.time(cache);
         }

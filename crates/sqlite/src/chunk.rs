@@ -12,7 +12,7 @@ use crate::fallible_vec::{filled, listed};
 use crate::page_index::PageHeader;
 
 /// Owner of a slot: the address of a cache.
-pub(crate) type Owner = *const ();
+pub(crate) type SlotOwner = *const ();
 
 /// Contents of a slot: SQLite's page and its extra data, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) struct Chunk {
     pub shape: SlotLayout,
     free: Vec<u32>,
     /// Owner of each slot; null if it is free.
-    owners: Vec<Owner>,
+    owners: Vec<SlotOwner>,
 }
 
 impl Chunk {
@@ -88,7 +88,7 @@ impl Chunk {
     ///
     /// # Safety
     /// `chunk` is of [`Chunk::cut`], and no other code uses it now.
-    pub unsafe fn take(chunk: *mut Chunk, owner: Owner) -> Option<*mut PageHeader> {
+    pub unsafe fn take(chunk: *mut Chunk, owner: SlotOwner) -> Option<*mut PageHeader> {
         // SAFETY: as the caller promises.
         let this = unsafe { &mut *chunk };
         let slot = this.free.pop()? as usize;
@@ -112,7 +112,7 @@ impl Chunk {
     }
 
     /// Returns owner and node of each slot in use.
-    pub fn used(&self) -> impl Iterator<Item = (Owner, *mut PageHeader)> + '_ {
+    pub fn used(&self) -> impl Iterator<Item = (SlotOwner, *mut PageHeader)> + '_ {
         let owners = self.owners.iter().enumerate();
         let used = owners.filter(|(_, owner)| !owner.is_null());
         used.map(|(slot, owner)| (*owner, self.node_at(slot)))

@@ -25,16 +25,16 @@ mod cache;
 mod chunk;
 mod fallible_vec;
 mod ffi;
-mod fixed_range;
+mod fixed_range_cache;
 mod fork;
 mod ghosts;
+mod hit_miss_timing;
 mod page_index;
+mod page_store;
 mod pcache2;
 mod seccomp;
 mod share;
 mod spare_pages;
-mod store;
-mod timing;
 mod vfs;
 
 use std::ffi::c_int;
@@ -46,15 +46,15 @@ use hugeleaf::{
     Bytes, Elastic, ElasticError, ElasticInfo, ElasticOptions, Ladder, Manager, PageSize,
 };
 
-use store::{Origin, PageStore};
+use page_store::{PageStore, StoreMemory};
 
 pub use ffi::Api;
-pub use fixed_range::install_on;
+pub use fixed_range_cache::install_on;
+pub use page_store::DatabaseKind;
 pub use share::ShareView;
-pub use store::DatabaseKind;
 
 #[cfg(feature = "linked")]
-mod linked;
+mod linked_sqlite;
 
 /// Minimum size of a default granule.
 const GRANULE: Bytes = Bytes::from_mib(1);
@@ -131,7 +131,7 @@ pub fn install(api: &Api, options: &Options) -> Result<Installed, InstallError> 
     let store = prepare(api, DatabaseKind::Files)?;
     let manager = Manager::new(Arc::clone(&elastic), Settings::in_process())?;
     let running = manager.start(options.every).map_err(InstallError::Thread)?;
-    store.set_source(Origin::Managed { elastic, running });
+    store.set_source(StoreMemory::Managed { elastic, running });
     // Last, because it initialises SQLite. Without names all databases have one share.
     vfs::watch(api).map_err(InstallError::Refused)?;
     Ok(Installed(store))

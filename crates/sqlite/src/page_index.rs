@@ -96,14 +96,14 @@ impl PageHeader {
 
 /// A queue of nodes in order of arrival.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct PageQueue {
     newest: *mut PageHeader,
     pub oldest: *mut PageHeader,
     pub length: usize,
 }
 
-impl Queue {
-    pub const EMPTY: Queue = Queue {
+impl PageQueue {
+    pub const EMPTY: PageQueue = PageQueue {
         newest: null_mut(),
         oldest: null_mut(),
         length: 0,
@@ -147,19 +147,19 @@ impl Queue {
 /// Nodes by key. Chains are short, because there are at least as many buckets as nodes.
 #[derive(Debug)]
 pub(crate) struct PageHash {
-    /// First bucket of [`Buckets`]. It is kept here because every request reads it.
+    /// First bucket of [`BucketMemory`]. It is kept here because every request reads it.
     first: *mut *mut PageHeader,
     /// Number of buckets minus one; the number is a power of two.
     mask: usize,
     /// Owns that memory.
-    _places: Buckets,
+    _places: BucketMemory,
     pub count: usize,
 }
 
 impl PageHash {
     /// Creates a table of `places` buckets, a power of two; `None` if there is no memory.
     pub fn with(places: usize) -> Option<PageHash> {
-        let mut memory = Buckets::new(places)?;
+        let mut memory = BucketMemory::new(places)?;
         Some(PageHash {
             first: memory.first(),
             mask: places - 1,
@@ -269,27 +269,27 @@ impl PageHash {
 
 /// The memory of a table: small ones are on the heap, large ones in their own mapping, on huge pages if possible.
 #[derive(Debug)]
-enum Buckets {
+enum BucketMemory {
     Heap(Vec<*mut PageHeader>),
     Mapped(ReservedAddresses),
 }
 
-impl Buckets {
+impl BucketMemory {
     /// Minimum size in bytes of a table with its own mapping.
     const LARGE: usize = 1 << 20;
 
-    fn new(length: usize) -> Option<Buckets> {
+    fn new(length: usize) -> Option<BucketMemory> {
         let bytes = length * size_of::<*mut PageHeader>();
-        let is_large = bytes >= Buckets::LARGE && seccomp::is_none_new();
+        let is_large = bytes >= BucketMemory::LARGE && seccomp::is_none_new();
         let own = is_large.then(|| mapped(bytes)).flatten();
-        own.map(Buckets::Mapped)
-            .or_else(|| filled(length, null_mut()).map(Buckets::Heap))
+        own.map(BucketMemory::Mapped)
+            .or_else(|| filled(length, null_mut()).map(BucketMemory::Heap))
     }
 
     fn first(&mut self) -> *mut *mut PageHeader {
         match self {
-            Buckets::Heap(list) => list.as_mut_ptr(),
-            Buckets::Mapped(space) => space.as_ptr().cast(),
+            BucketMemory::Heap(list) => list.as_mut_ptr(),
+            BucketMemory::Mapped(space) => space.as_ptr().cast(),
         }
     }
 }

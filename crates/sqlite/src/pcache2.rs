@@ -9,14 +9,14 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use crate::cache::Cache;
+use crate::cache::ConnectionCache;
 use crate::chunk::SlotLayout;
 use crate::ffi::{
     Api, PcacheMethods, SQLITE_CONFIG_PCACHE_HDRSZ, SQLITE_CONFIG_PCACHE2, SQLITE_OK, SqlitePage,
 };
 use crate::fork::ForkLocks;
+use crate::page_store::{ForkGuards, PageStore};
 use crate::share::MemberCache;
-use crate::store::{ForkGuards, PageStore};
 use crate::vfs;
 
 static STORE: OnceLock<PageStore> = OnceLock::new();
@@ -94,12 +94,14 @@ unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut
     else {
         return null_mut();
     };
-    let Some(cache) = Cache::new(store, SlotLayout { page, extra }, purgeable != 0) else {
+    let Some(cache) = ConnectionCache::new(store, SlotLayout { page, extra }, purgeable != 0)
+    else {
         return null_mut();
     };
     // SAFETY: the layout is not empty. A plain allocation, not a box, because SQLite must be told if memory is short.
     unsafe {
-        let place = std::alloc::alloc(std::alloc::Layout::new::<Cache>()).cast::<Cache>();
+        let place = std::alloc::alloc(std::alloc::Layout::new::<ConnectionCache>())
+            .cast::<ConnectionCache>();
         if !place.is_null() {
             place.write(cache);
         }
@@ -111,9 +113,9 @@ unsafe extern "C" fn create(page: c_int, extra: c_int, purgeable: c_int) -> *mut
 ///
 /// # Safety
 /// The pointer comes from [`create`] and was not destroyed.
-unsafe fn cache<'a>(pointer: *mut c_void) -> &'a Cache {
+unsafe fn cache<'a>(pointer: *mut c_void) -> &'a ConnectionCache {
     // SAFETY: as the caller promises.
-    unsafe { &*pointer.cast::<Cache>() }
+    unsafe { &*pointer.cast::<ConnectionCache>() }
 }
 
 unsafe extern "C" fn cachesize(of: *mut c_void, pages: c_int) {
@@ -151,7 +153,7 @@ unsafe extern "C" fn destroy(of: *mut c_void) {
     // SAFETY: as above. Other threads may access it until it has left its share.
     unsafe { cache(of) }.end();
     // SAFETY: SQLite drops the pointer, so this code owns it again.
-    let cache = unsafe { Box::from_raw(of.cast::<Cache>()) };
+    let cache = unsafe { Box::from_raw(of.cast::<ConnectionCache>()) };
     if let Some(store) = store() {
         store.ended(cache.number, cache.path, vfs::successor());
     }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use hugeleaf::balance::{Benefit, GhostList};
 use hugeleaf::{Component, Granule, Managed};
 
-use crate::chunk::{Chunk, Owner, SlotLayout, UncutMemory};
+use crate::chunk::{Chunk, SlotLayout, SlotOwner, UncutMemory};
 use crate::fallible_vec::{listed, pushed};
 use crate::fork;
+use crate::hit_miss_timing::HitMissTiming;
 use crate::page_index::PageHeader;
 use crate::seccomp;
-use crate::timing::Timing;
 
 /// Number of keys in the ghost list. With 4000 it took a tenth of the time of a load that always hits, with 1000 a
 /// fortieth. The mean error of a hit ratio is then 0.02.
@@ -70,7 +70,7 @@ pub(crate) struct CacheShare {
     pub component: OnceLock<Component>,
     pub inner: Mutex<Inner>,
     ghost: Mutex<GhostList>,
-    pub timing: Timing,
+    pub timing: HitMissTiming,
     misses: AtomicU64,
     /// Number of pages that did not fit and came from the heap.
     pub heap_fallbacks: AtomicU64,
@@ -147,7 +147,7 @@ impl CacheShare {
             component: OnceLock::new(),
             inner: Mutex::default(),
             ghost: Mutex::new(GhostList::new(INITIAL_GRANULES * each, each, SAMPLES)),
-            timing: Timing::default(),
+            timing: HitMissTiming::default(),
             misses: AtomicU64::new(0),
             heap_fallbacks: AtomicU64::new(0),
             may_claim: AtomicBool::new(true),
@@ -266,13 +266,13 @@ impl<'a> ShareGuard<'a> {
         pushed(&mut self.inner().caches, member)
     }
 
-    pub fn leave(&mut self, cache: Owner) {
+    pub fn leave(&mut self, cache: SlotOwner) {
         let is_other = |member: &ShareMember| !std::ptr::addr_eq(member.cache, cache);
         self.inner().caches.retain(is_other);
     }
 
     /// Takes a slot for a cache; `None` if none is free.
-    pub fn take(&mut self, shape: SlotLayout, owner: Owner) -> Option<*mut PageHeader> {
+    pub fn take(&mut self, shape: SlotLayout, owner: SlotOwner) -> Option<*mut PageHeader> {
         let inner = self.inner();
         if let Some(node) = inner.free_slot(shape, owner) {
             return Some(node);
@@ -293,7 +293,7 @@ impl<'a> ShareGuard<'a> {
     /// With `must` it takes from any.
     pub fn take_from_others(
         &mut self,
-        (cache, own): (Owner, usize),
+        (cache, own): (SlotOwner, usize),
         shape: SlotLayout,
         must: bool,
     ) -> Option<*mut PageHeader> {
@@ -358,7 +358,7 @@ impl Inner {
         self.chunks.get(at).map(|chunk| unsafe { &**chunk })
     }
 
-    fn free_slot(&mut self, shape: SlotLayout, owner: Owner) -> Option<*mut PageHeader> {
+    fn free_slot(&mut self, shape: SlotLayout, owner: SlotOwner) -> Option<*mut PageHeader> {
         if self.free == 0 {
             return None;
         }
@@ -457,7 +457,12 @@ impl Inner {
     }
 
     /// Returns the cache from which a cache with `own` pages may take.
-    fn donor(&mut self, cache: Owner, own: usize, must: bool) -> Option<*const dyn MemberCache> {
+    fn donor(
+        &mut self,
+        cache: SlotOwner,
+        own: usize,
+        must: bool,
+    ) -> Option<*const dyn MemberCache> {
         if self.skip > 0 && !must {
             self.skip -= 1;
             return None;
@@ -563,8 +568,8 @@ mod tests {
     use hugeleaf_testkit::RepeatingThread;
 
     use super::*;
-    use crate::cache::Cache;
-    use crate::store::{DatabaseKind, Origin, PageStore};
+    use crate::cache::ConnectionCache;
+    use crate::page_store::{DatabaseKind, PageStore, StoreMemory};
 
     const SHAPE: SlotLayout = SlotLayout {
         page: 512,
@@ -581,7 +586,7 @@ mod tests {
             .wrapping_add(start.align_offset(64))
             .expose_provenance();
         let store = Box::leak(Box::new(PageStore::new(DatabaseKind::Files)));
-        store.set_source(Origin::Fixed {
+        store.set_source(StoreMemory::Fixed {
             start,
             granule,
             granules: 4,
@@ -591,7 +596,7 @@ mod tests {
     }
 
     /// Requests pages as SQLite does, and checks that each holds its key or is new.
-    fn work(cache: &Cache, rounds: u32) {
+    fn work(cache: &ConnectionCache, rounds: u32) {
         for round in 0..rounds {
             let key = round * 7 % 40 + 1;
             let node = cache.fetch(key, 2);
@@ -624,7 +629,7 @@ mod tests {
             let workers: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(move || {
-                        let cache = Cache::new(store, SHAPE, true).unwrap();
+                        let cache = ConnectionCache::new(store, SHAPE, true).unwrap();
                         work(&cache, rounds);
                         cache.end();
                     })

@@ -70,20 +70,20 @@ pub fn run_for_output(
     let child = asked.child();
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let mut pipes = [
-        Pipe::new(out.map(Into::into), most)?,
-        Pipe::new(err.map(Into::into), most)?,
+        OutputPipe::new(out.map(Into::into), most)?,
+        OutputPipe::new(err.map(Into::into), most)?,
     ];
     let end = pidfd_open(Pid::from_child(asked.child()), PidfdFlags::empty()).ok();
     // Before Linux 5.3 no descriptor reports its end.
     let moment = if end.is_some() { Duration::MAX } else { GLANCE };
     while !asked.has_ended()? {
-        pipes.iter_mut().for_each(Pipe::drain);
+        pipes.iter_mut().for_each(OutputPipe::drain);
         let open = pipes.iter().filter_map(|pipe| pipe.open.as_ref());
         let fds = open.chain(&end).map(|fd| PollFd::new(fd, PollFlags::IN));
         question.wait(&mut fds.collect::<Vec<_>>(), moment)?;
     }
     // A child of it may keep the pipe open. The output so far is the answer.
-    pipes.iter_mut().for_each(Pipe::drain);
+    pipes.iter_mut().for_each(OutputPipe::drain);
     end_group(asked.child().id());
     let status = asked.child().wait()?;
     asked.0 = None;
@@ -139,19 +139,19 @@ impl Drop for RunningCommand {
 }
 
 /// A pipe read without blocking.
-struct Pipe {
+struct OutputPipe {
     /// `None` at its end or at the limit. A command that writes more is then killed by SIGPIPE.
     open: Option<OwnedFd>,
     bytes: Vec<u8>,
     most: usize,
 }
 
-impl Pipe {
-    fn new(pipe: Option<OwnedFd>, most: usize) -> Result<Pipe, Error> {
+impl OutputPipe {
+    fn new(pipe: Option<OwnedFd>, most: usize) -> Result<OutputPipe, Error> {
         if let Some(pipe) = &pipe {
             rustix::io::ioctl_fionbio(pipe, true)?;
         }
-        Ok(Pipe {
+        Ok(OutputPipe {
             open: pipe,
             bytes: Vec::new(),
             most,

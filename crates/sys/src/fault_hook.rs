@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::advice::Advice;
 use crate::host_file_changes::HostChange;
-use crate::pagemap::{PageMap, ScanDetail};
+use crate::pagemap::{PageMap, PageScanDetail};
 use crate::process::{Pid, PidFd};
 use crate::{Errno, SysError};
 
@@ -68,7 +68,7 @@ pub enum ProcessCall<'a> {
     /// process_madvise(2) on less than a huge page, to check if a mapping can be collapsed.
     Collapses(&'a PidFd, Range),
     /// Reading a part of an open page map.
-    PageMap(&'a File, Range, ScanDetail),
+    PageMap(&'a File, Range, PageScanDetail),
     /// ptrace(2).
     SwitchThpOn(&'a PidFd),
     /// Opening the file that splits huge pages.

@@ -26,20 +26,20 @@ mod error;
 mod ethtool;
 mod fault_hook;
 mod file_capabilities;
-mod file_system_capabilities;
-mod frames;
+mod file_system_features;
 mod host_file_changes;
-mod kernel;
+mod kernel_calls;
 mod lock;
 mod membarrier;
 mod memory_file;
 mod own_mapping;
+mod page_frames;
 mod pagemap;
-mod populate;
 mod prefault;
 mod priority;
 mod process;
 mod program_query;
+mod remote_populate;
 mod remote_syscall;
 mod rusage;
 mod seccomp;
@@ -65,20 +65,20 @@ pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
 pub use fault_hook::{GateReply, MemoryCall, MemorySyscalls, ProcessCall, SyscallGate};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
-pub use file_system_capabilities::{FileSystemCapabilities, file_system_at};
-pub use frames::frames_of;
+pub use file_system_features::{FileSystemFeatures, file_system_at};
 pub use host_file_changes::{
     FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, metadata_at,
     probe_folder, probe_write, rename, write_value,
 };
-pub use kernel::Kernel;
+pub use kernel_calls::Kernel;
 pub use lock::{HostLock, SharedFlock, lock_host, mark};
 pub use membarrier::AsymmetricBarrier;
 pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };
 pub use own_mapping::{OwnMapping, Sharing, advise_own, name_own};
-pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
+pub use page_frames::frames_of;
+pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageScanDetail, PageState};
 pub use priority::RealTimePriority;
 pub use process::{
     DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, kernel_log, machine, own_pid,

@@ -28,7 +28,7 @@ impl PageState {
     /// Mapped by this process only.
     pub const EXCLUSIVE: PageState = PageState(32);
     /// A guard page (MADV_GUARD_INSTALL, Linux 6.13).
-    /// It holds no memory and an access ends in SIGSEGV. [`ScanDetail::Sizes`] does not report it.
+    /// It holds no memory and an access ends in SIGSEGV. [`PageScanDetail::Sizes`] does not report it.
     pub const GUARD: PageState = PageState(64);
 
     /// Returns true if all flags of `other` are set.
@@ -68,13 +68,13 @@ pub struct PageMap {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScanDetail {
+pub enum PageScanDetail {
     /// Present, swapped and huge, as a table of page sizes needs.
     /// Reports nothing on kernels without PAGEMAP_SCAN (before Linux 6.7).
     Sizes,
     /// Also the pages that only this process maps, as promotion needs. Reads eight more bytes per base page.
     Exclusive,
-    /// As [`ScanDetail::Exclusive`].
+    /// As [`PageScanDetail::Exclusive`].
     /// If only this process maps all pages in memory, it takes half the time but does not report sizes and zero pages.
     ExclusiveFirst,
 }
@@ -84,10 +84,10 @@ pub(crate) fn read(
     file: &File,
     range: Range,
     base: PageSize,
-    detail: ScanDetail,
+    detail: PageScanDetail,
 ) -> Result<PageMap, SysError> {
-    let mut runs = Runs::default();
-    if detail == ScanDetail::ExclusiveFirst {
+    let mut runs = PageRunBuilder::default();
+    if detail == PageScanDetail::ExclusiveFirst {
         entries(file, range, base, |page, state| runs.push(page, state))?;
         let alone = |run: &PageRun| {
             run.state.has(PageState::EXCLUSIVE) || !run.state.has(PageState::PRESENT)
@@ -100,7 +100,7 @@ pub(crate) fn read(
             });
         }
         // The zero page is not exclusive either. Only a scan distinguishes it from a page shared with a child.
-        runs = Runs::default();
+        runs = PageRunBuilder::default();
     }
     let scanned = match scan(fd, range, base) {
         Ok(scanned) => Some(scanned),
@@ -109,7 +109,7 @@ pub(crate) fn read(
         Err(e) => return Err(e),
     };
     match (scanned, detail) {
-        (Some(runs), ScanDetail::Sizes) => Ok(PageMap {
+        (Some(runs), PageScanDetail::Sizes) => Ok(PageMap {
             runs,
             huge_known: true,
             exclusive_known: false,
@@ -127,7 +127,7 @@ pub(crate) fn read(
         }
         // Without the ioctl, sizes are unknown. Reading entries would cost eight bytes per page of holes that can span the
         // address space.
-        (None, ScanDetail::Sizes) => Ok(PageMap::default()),
+        (None, PageScanDetail::Sizes) => Ok(PageMap::default()),
         (None, _) if range.len() > LONGEST_UNSCANNED => {
             Err(SysError::new("read", "pagemap", Errno::TOOBIG))
         }
@@ -159,9 +159,9 @@ fn spans(runs: &[PageRun], base: PageSize) -> Vec<Range> {
 
 /// Collects pages in address order into runs of the same state.
 #[derive(Default)]
-struct Runs(Vec<PageRun>);
+struct PageRunBuilder(Vec<PageRun>);
 
-impl Runs {
+impl PageRunBuilder {
     fn push(&mut self, page: Range, state: PageState) {
         if let Some(last) = self.0.last_mut()
             && last.state == state
@@ -177,7 +177,7 @@ impl Runs {
 
 /// Splits the runs of `entries` at those of `scanned` and adds the flags that only the scan reports.
 fn overlay(entries: &[PageRun], scanned: &[PageRun]) -> Vec<PageRun> {
-    let mut out = Runs::default();
+    let mut out = PageRunBuilder::default();
     let mut at = 0;
     for entry in entries {
         while scanned
@@ -318,7 +318,7 @@ const REGIONS_A_SCAN: usize = 1024;
 /// Scans a range in parts that hold the kernel's lock for a short time each.
 fn scan(fd: RawFd, range: Range, base: PageSize) -> Result<Vec<PageRun>, SysError> {
     let part = base.bytes().get().saturating_mul(WALKED_A_SCAN);
-    let mut out = Runs::default();
+    let mut out = PageRunBuilder::default();
     let mut regions = vec![PageRegion::default(); REGIONS_A_SCAN];
     let mut start = range.start();
     while start < range.end() {
@@ -454,9 +454,9 @@ mod tests {
         mapping.advise(touched, Advice::PopulateWrite).unwrap();
         let file = File::open("/proc/self/pagemap").unwrap();
         for detail in [
-            ScanDetail::Sizes,
-            ScanDetail::Exclusive,
-            ScanDetail::ExclusiveFirst,
+            PageScanDetail::Sizes,
+            PageScanDetail::Exclusive,
+            PageScanDetail::ExclusiveFirst,
         ] {
             let map = kernel.page_map(&file, mapping.range(), detail).unwrap();
             assert_eq!(map.runs.len(), 1, "{map:?}");
@@ -464,7 +464,10 @@ mod tests {
             let state = map.runs[0].state;
             assert!(state.has(PageState::PRESENT) && !state.has(PageState::FILE));
             assert!(!state.has(PageState::HUGE) && !state.has(PageState::SWAPPED));
-            assert_eq!(state.has(PageState::EXCLUSIVE), detail != ScanDetail::Sizes);
+            assert_eq!(
+                state.has(PageState::EXCLUSIVE),
+                detail != PageScanDetail::Sizes
+            );
         }
     }
 
@@ -482,7 +485,7 @@ mod tests {
         let byte = unsafe { std::ptr::read_volatile(read.start() as *const u8) };
         assert_eq!(byte, 0);
         let file = File::open("/proc/self/pagemap").unwrap();
-        for detail in [ScanDetail::Exclusive, ScanDetail::ExclusiveFirst] {
+        for detail in [PageScanDetail::Exclusive, PageScanDetail::ExclusiveFirst] {
             let map = kernel.page_map(&file, mapping.range(), detail).unwrap();
             assert!(map.huge_known, "{detail:?}");
             let zero: Vec<Range> = map
@@ -519,7 +522,7 @@ mod tests {
             mapping.advise(range, Advice::PopulateWrite).unwrap();
         }
         let file = File::open("/proc/self/pagemap").unwrap();
-        let map = kernel.page_map(&file, mapping.range(), ScanDetail::Sizes);
+        let map = kernel.page_map(&file, mapping.range(), PageScanDetail::Sizes);
         let map = map.unwrap();
         if map.huge_known {
             let found: Vec<Range> = map.runs.iter().map(|run| run.range).collect();
@@ -537,7 +540,7 @@ mod tests {
             .unwrap();
         let file = File::open("/proc/self/pagemap").unwrap();
         let map = kernel
-            .page_map(&file, mapping.range(), ScanDetail::Exclusive)
+            .page_map(&file, mapping.range(), PageScanDetail::Exclusive)
             .unwrap();
         assert!(
             map.runs.iter().all(|r| r.state.has(PageState::FILE)),

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::address_space::iovec;
 use crate::detached_mount::DetachedMount;
-use crate::populate::in_time;
+use crate::remote_populate::in_time;
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 const NAME: &str = "split_huge_pages";

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use crate::child::with_signals_blocked;
 
-type WatchdogTask = Box<dyn FnOnce() + Send>;
+type HelperJob = Box<dyn FnOnce() + Send>;
 
 /// A thread that waits for its next job, and its id.
 struct HelperThread {
-    jobs: Sender<WatchdogTask>,
+    jobs: Sender<HelperJob>,
     thread: u32,
 }
 
@@ -59,7 +59,7 @@ pub fn with_stall_limit<T: Send + 'static>(
         job: Arc::downgrade(&running),
     };
     let (send, receive) = sync_channel(1);
-    let job: WatchdogTask = Box::new(move || {
+    let job: HelperJob = Box::new(move || {
         let _ = send.send(act());
         drop(running);
     });
@@ -87,7 +87,7 @@ fn patience_for(file: &Path) -> Option<u64> {
 }
 
 fn start() -> Option<HelperThread> {
-    let (jobs, todo) = channel::<WatchdogTask>();
+    let (jobs, todo) = channel::<HelperJob>();
     let (say, hear) = sync_channel(1);
     let work = move || {
         let _ = say.send(rustix::thread::gettid().as_raw_pid().cast_unsigned());

@@ -12,7 +12,7 @@
 
 pub mod cgroup;
 pub mod guide_commands;
-pub mod healthy_host;
+pub mod healthy_host_fixture;
 pub mod host_lock;
 mod hung_mount;
 pub mod jvm;

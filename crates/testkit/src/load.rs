@@ -7,23 +7,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// One transaction of a client; the error describes the wrong answer.
-pub type Transaction = Box<dyn FnMut() -> Result<(), String>>;
+pub type TransactionFn = Box<dyn FnMut() -> Result<(), String>>;
 
 /// Running clients, stopped when dropped.
-pub struct Load {
+pub struct LoadClients {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
     failures: Arc<Mutex<Vec<String>>>,
     clients: Vec<JoinHandle<()>>,
 }
 
-impl Load {
+impl LoadClients {
     /// Starts clients; each opens its own connection and then repeats its transaction.
     pub fn start(
         clients: usize,
-        connect: impl Fn(usize) -> Result<Transaction, String> + Send + Sync + 'static,
-    ) -> Load {
-        let mut load = Load {
+        connect: impl Fn(usize) -> Result<TransactionFn, String> + Send + Sync + 'static,
+    ) -> LoadClients {
+        let mut load = LoadClients {
             stop: Arc::default(),
             done: Arc::default(),
             failures: Arc::default(),
@@ -79,13 +79,13 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for LoadClients {
     fn drop(&mut self) {
         self.halt();
     }
 }
 
-fn repeat(mut work: Transaction, stop: &AtomicBool, done: &AtomicU64) -> Result<(), String> {
+fn repeat(mut work: TransactionFn, stop: &AtomicBool, done: &AtomicU64) -> Result<(), String> {
     while !stop.load(Ordering::Relaxed) {
         work()?;
         done.fetch_add(1, Ordering::Relaxed);

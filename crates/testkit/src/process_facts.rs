@@ -1,7 +1,7 @@
 //! Facts about a process from the kernel, parsed independently of hugeleaf and more simply. The
 //! tests therefore do not rely on the code under test.
 
-use hugeleaf_sys::{Kernel, PageState, ScanDetail};
+use hugeleaf_sys::{Kernel, PageScanDetail, PageState};
 use hugeleaf_units::Range;
 
 /// Returns true if this host has a pool of reserved pages.
@@ -88,7 +88,7 @@ pub fn promotable_kb(pid: u32) -> u64 {
         for start in (first..end.saturating_sub(huge - 1)).step_by(usize::try_from(huge).unwrap()) {
             let block = Range::new(start, start + huge).unwrap();
             let pages = Kernel::new()
-                .page_map(&pagemap, block, ScanDetail::Exclusive)
+                .page_map(&pagemap, block, PageScanDetail::Exclusive)
                 .unwrap();
             let own = PageState::PRESENT.with(PageState::EXCLUSIVE);
             let held = pages.runs.iter().filter(|run| run.state.has(own));

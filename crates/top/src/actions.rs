@@ -9,7 +9,7 @@ use hugeleaf_mover::{
     DemoteOptions, Outcome, Percent, PreconditionError, Progress, PromoteOptions, demote, promote,
 };
 use hugeleaf_report::document::Document;
-use hugeleaf_report::promote::{Direction, HostCommands, PromoteRequest, page};
+use hugeleaf_report::promote::{HostCommands, PromoteRequest, PromotionDirection, page};
 use hugeleaf_report::why::WhyView;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Failure;
@@ -35,7 +35,7 @@ pub fn outcome_page(
     commands: &HostCommands,
     outcome: &Outcome,
     whom: &TreeSample,
-    direction: Direction,
+    direction: PromotionDirection,
     budget: Percent,
 ) -> Document {
     page(
@@ -83,8 +83,8 @@ pub fn why(tools: &ActionContext, program: &TreeSample) -> Result<Document, Fail
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChangeRequest {
-    pub direction: Direction,
+pub struct PromoteDemoteRequest {
+    pub direction: PromotionDirection,
     /// The budget for calls, as a share of the program's time.
     pub budget: Percent,
     pub dry_run: bool,
@@ -93,7 +93,7 @@ pub struct ChangeRequest {
 pub fn change(
     tools: &ActionContext,
     program: &TreeSample,
-    asked: ChangeRequest,
+    asked: PromoteDemoteRequest,
     progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
 ) -> Result<Outcome, Failure> {
@@ -101,7 +101,7 @@ pub fn change(
     let pids = pids_of(program);
     let (pace, dry_run) = (asked.budget.into(), asked.dry_run);
     let outcome = match asked.direction {
-        Direction::Promote => {
+        PromotionDirection::Promote => {
             let options = PromoteOptions {
                 pace,
                 dry_run,
@@ -109,7 +109,7 @@ pub fn change(
             };
             promote(kernel, root, host, &pids, &options, progress, stop)
         }
-        Direction::Demote => {
+        PromotionDirection::Demote => {
             let options = DemoteOptions {
                 pace,
                 dry_run,
@@ -123,7 +123,7 @@ pub fn change(
 
 pub fn going_on(
     program: &TreeSample,
-    asked: ChangeRequest,
+    asked: PromoteDemoteRequest,
     progress: &Progress<'_>,
 ) -> OperationProgress {
     OperationProgress {
@@ -161,8 +161,8 @@ mod tests {
             ..own.clone()
         };
         assert!(!why(&tools, &only).unwrap().blocks.is_empty());
-        let asked = ChangeRequest {
-            direction: Direction::Promote,
+        let asked = PromoteDemoteRequest {
+            direction: PromotionDirection::Promote,
             budget: "10%".parse().unwrap(),
             dry_run: true,
         };

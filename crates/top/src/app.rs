@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use hugeleaf_guard::status::JobProgress;
 use hugeleaf_mover::{Outcome, Percent, Stage};
-use hugeleaf_report::document::{Document, Mark, Paint, PaintedLine, TextOptions};
-use hugeleaf_report::promote::{Direction, HostCommands};
+use hugeleaf_report::document::{Document, Paint, PaintedLine, StatusMark, TextOptions};
+use hugeleaf_report::promote::{HostCommands, PromotionDirection};
 use hugeleaf_units::Failure;
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use crate::actions::{ChangeRequest, outcome_page};
+use crate::actions::{PromoteDemoteRequest, outcome_page};
 use crate::history::History;
 use crate::model::{HostSample, OperationProgress, TreeId, TreeSample};
 use crate::pane::{Confirmation, Pane, PaneContent, help, refused};
@@ -57,7 +57,7 @@ pub enum TaskResult {
     /// Answers [`AppAction::Change`], both a dry run and a real one.
     Changed(
         Box<TreeSample>,
-        ChangeRequest,
+        PromoteDemoteRequest,
         Box<Result<Outcome, Failure>>,
     ),
 }
@@ -68,7 +68,7 @@ pub enum AppAction {
     Suspend,
     Redraw,
     Why(u64, Box<TreeSample>),
-    Change(u64, Box<TreeSample>, ChangeRequest),
+    Change(u64, Box<TreeSample>, PromoteDemoteRequest),
     StopMove,
     Show(usize),
 }
@@ -355,8 +355,8 @@ impl App {
                 self.open(None, PaneContent::Page(page));
             }
             KeyCode::Char('w') | KeyCode::Enter => self.ask_why(),
-            KeyCode::Char('p') => self.ask_move(Direction::Promote),
-            KeyCode::Char('d') => self.ask_move(Direction::Demote),
+            KeyCode::Char('p') => self.ask_move(PromotionDirection::Promote),
+            KeyCode::Char('d') => self.ask_move(PromotionDirection::Demote),
             KeyCode::Char('x') => self.stop_move(),
             KeyCode::Char('q') => self.quit(),
             _ => self.play_key(key),
@@ -495,7 +495,7 @@ impl App {
         let view = TextOptions::plain(usize::from(self.size.0).saturating_sub(2));
         match (&pane.body, &pane.about) {
             (PaneContent::Waiting(what), _) => {
-                vec![vec![((*what).to_owned(), Paint::Mark(Mark::Dim))]]
+                vec![vec![((*what).to_owned(), Paint::Mark(StatusMark::Dim))]]
             }
             (PaneContent::Page(page), _) => page.painted(view),
             (PaneContent::Ask(ask), Some(about)) => {
@@ -550,8 +550,8 @@ impl App {
                 self.mode = AppMode::List;
             }
             KeyCode::Char('w') => self.ask_why(),
-            KeyCode::Char('p') => self.ask_move(Direction::Promote),
-            KeyCode::Char('d') => self.ask_move(Direction::Demote),
+            KeyCode::Char('p') => self.ask_move(PromotionDirection::Promote),
+            KeyCode::Char('d') => self.ask_move(PromotionDirection::Demote),
             _ => {}
         }
     }
@@ -566,7 +566,7 @@ impl App {
         if self.refuses_move(&about) {
             return;
         }
-        let asked = ChangeRequest {
+        let asked = PromoteDemoteRequest {
             direction: ask.direction,
             budget: ask.budget,
             dry_run: false,
@@ -631,14 +631,14 @@ impl App {
         self.effects.push(AppAction::Why(ticket, Box::new(program)));
     }
 
-    fn ask_move(&mut self, direction: Direction) {
+    fn ask_move(&mut self, direction: PromotionDirection) {
         let Some(program) = self.selected_program() else {
             return;
         };
         if self.refuses_move(&program) {
             return;
         }
-        let asked = ChangeRequest {
+        let asked = PromoteDemoteRequest {
             direction,
             budget: Percent::new(10).unwrap_or(Percent::ALL),
             dry_run: true,

@@ -6,8 +6,8 @@ mod host;
 mod pane;
 mod styled_text;
 
-use hugeleaf_report::document::{Mark, bar_of};
-use hugeleaf_report::terminal_text::{clean, cut, width};
+use hugeleaf_report::document::{StatusMark, bar_of};
+use hugeleaf_report::terminal_escape::{clean, cut, width};
 use hugeleaf_units::time::coarse;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -54,7 +54,7 @@ fn too_small(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
         format!("and {rows}. q quits."),
     ];
     for (y, line) in lines.iter().enumerate() {
-        put(buffer, 0, y, line, theme.mark(Mark::Warn));
+        put(buffer, 0, y, line, theme.mark(StatusMark::Warn));
     }
 }
 
@@ -63,7 +63,7 @@ fn table(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
     let placed = app.columns();
     heads(app, &placed, layout.host, buffer);
     let first = layout.host + 1;
-    let dim = theme.mark(Mark::Dim);
+    let dim = theme.mark(StatusMark::Dim);
     let Some(sample) = &app.sample else {
         put(buffer, 2, first, "The first scan is running…", dim);
         return;
@@ -130,7 +130,7 @@ fn cell(
                 .of_program(program.id())
                 .map(|history| spark(&history.coverage, 1.0, placed.width))
                 .unwrap_or_default(),
-            Mark::Plain,
+            StatusMark::Plain,
         ),
         column => {
             let cell = column.cell(program, since_boot);
@@ -146,7 +146,7 @@ fn cell(
 }
 
 fn moves(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
-    let (layout, warn) = (app.layout(), theme.mark(Mark::Warn));
+    let (layout, warn) = (app.layout(), theme.mark(StatusMark::Warn));
     for (n, one) in app.moves().into_iter().take(layout.moves).enumerate() {
         let y = layout.host + 1 + layout.list + n;
         put(buffer, 0, y, "JOB", BOLD);
@@ -192,11 +192,11 @@ fn bottom(app: &App, theme: DrawOptions, buffer: &mut Buffer) -> u16 {
             let typed = format!("filter: {}", clean(&app.filter));
             let end = put(buffer, 0, y, &typed, BOLD);
             let help = "Enter applies, Esc cancels";
-            put(buffer, end + 3, y, help, theme.mark(Mark::Dim));
+            put(buffer, end + 3, y, help, theme.mark(StatusMark::Dim));
             put_right(buffer, theme, y, &format!("  {at}"), Style::new());
             end
         }
-        (_, Some(note)) => put(buffer, 0, y, &clean(note), theme.mark(Mark::Warn)),
+        (_, Some(note)) => put(buffer, 0, y, &clean(note), theme.mark(StatusMark::Warn)),
         _ => {
             let right = format!("  {filter}{at}");
             let room = theme.width.saturating_sub(width(&right));

@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::actions::{ActionContext, ChangeRequest, change, going_on, why};
+use crate::actions::{ActionContext, PromoteDemoteRequest, change, going_on, why};
 use crate::app::{App, AppAction, AppConfig, AppEvent, ReplayState, TaskResult};
 use crate::draw::draw;
 use crate::model::{HostSample, OperationProgress, TreeSample};
@@ -55,7 +55,7 @@ fn no_terminal(what: String) -> TopError {
     Failure::new(what, "run it in a terminal, or: hugeleaf mem").into()
 }
 
-enum Message {
+enum LoopMessage {
     Input(Input),
     InputEnded,
     Scanned(Result<Box<HostSample>, ReadError>),
@@ -121,7 +121,7 @@ fn check_terminal() -> Result<(), TopError> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the last screen stays readable")]
-fn take_signals(sender: Sender<Message>) -> std::io::Result<()> {
+fn take_signals(sender: Sender<LoopMessage>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP])?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
@@ -132,19 +132,19 @@ fn take_signals(sender: Sender<Message>) -> std::io::Result<()> {
                     let _ = emulate_default_handler(signal);
                 });
             }
-            let _ = sender.send(Message::Signal(signal));
+            let _ = sender.send(LoopMessage::Signal(signal));
         }
     });
     Ok(())
 }
 
-fn read_input(sender: &Sender<Message>) {
+fn read_input(sender: &Sender<LoopMessage>) {
     while let Ok(input) = read() {
-        if sender.send(Message::Input(input)).is_err() {
+        if sender.send(LoopMessage::Input(input)).is_err() {
             return;
         }
     }
-    let _ = sender.send(Message::InputEnded);
+    let _ = sender.send(LoopMessage::InputEnded);
 }
 
 struct PromotionThread {
@@ -173,7 +173,7 @@ struct TerminalUi {
     tools: ActionContext,
     recorder: Option<Recorder>,
     recording: Option<Recording>,
-    sender: Sender<Message>,
+    sender: Sender<LoopMessage>,
     /// Programs to walk first, for the thread that scans.
     wanted: Arc<Mutex<VisibleTrees>>,
     moving: Arc<Mutex<Option<OperationProgress>>>,
@@ -209,7 +209,7 @@ impl TerminalUi {
     }
 
     /// Runs until the view ends. Returns the signal that ended it, if any.
-    fn go_on(&mut self, receiver: &Receiver<Message>) -> Result<Option<i32>, TopError> {
+    fn go_on(&mut self, receiver: &Receiver<LoopMessage>) -> Result<Option<i32>, TopError> {
         loop {
             if self.draw().is_err() {
                 // The terminal is gone.
@@ -234,40 +234,40 @@ impl TerminalUi {
 
     /// Returns the next message: a tick when a sample of the recording is due, an end if the terminal is gone.
     #[expect(clippy::disallowed_methods, reason = "asks whether it is a terminal")]
-    fn wait(&mut self, receiver: &Receiver<Message>) -> Option<Message> {
+    fn wait(&mut self, receiver: &Receiver<LoopMessage>) -> Option<LoopMessage> {
         loop {
             let due = self.app.tick_after();
             let due = due.map(|after| after.saturating_sub(self.played.elapsed()));
             match receiver.recv_timeout(due.unwrap_or(HEARTBEAT).min(HEARTBEAT)) {
                 Ok(message) => return Some(message),
-                Err(RecvTimeoutError::Disconnected) => return Some(Message::InputEnded),
+                Err(RecvTimeoutError::Disconnected) => return Some(LoopMessage::InputEnded),
                 Err(RecvTimeoutError::Timeout) if !std::io::stdout().is_terminal() => {
-                    return Some(Message::InputEnded);
+                    return Some(LoopMessage::InputEnded);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let after = self.app.tick_after();
                     if after.is_some_and(|after| self.played.elapsed() >= after) {
-                        return Some(Message::Event(AppEvent::Tick));
+                        return Some(LoopMessage::Event(AppEvent::Tick));
                     }
                 }
             }
         }
     }
 
-    fn take(&mut self, message: Message) -> Result<Flow, TopError> {
+    fn take(&mut self, message: LoopMessage) -> Result<LoopFlow, TopError> {
         let event = match message {
-            Message::InputEnded => return Ok(Break(None)),
-            Message::Signal(SIGTSTP) => return Ok(self.suspend()),
-            Message::Signal(SIGCONT) => return Ok(end_if_gone(self.screen.take_again())),
-            Message::Signal(SIGINT) => return Ok(Break(None)),
-            Message::Signal(signal) => return Ok(Break(Some(signal))),
-            Message::Scanned(scanned) => {
+            LoopMessage::InputEnded => return Ok(Break(None)),
+            LoopMessage::Signal(SIGTSTP) => return Ok(self.suspend()),
+            LoopMessage::Signal(SIGCONT) => return Ok(end_if_gone(self.screen.take_again())),
+            LoopMessage::Signal(SIGINT) => return Ok(Break(None)),
+            LoopMessage::Signal(signal) => return Ok(Break(Some(signal))),
+            LoopMessage::Scanned(scanned) => {
                 let sample = scanned?;
                 self.record(&sample);
                 AppEvent::Scanned(sample)
             }
-            Message::Event(event) => event,
-            Message::Input(input) => match input {
+            LoopMessage::Event(event) => event,
+            LoopMessage::Input(input) => match input {
                 Input::Key(key) => AppEvent::Key(key),
                 Input::Mouse(mouse) => AppEvent::Mouse(mouse),
                 Input::Paste(text) => AppEvent::Paste(text),
@@ -299,7 +299,7 @@ impl TerminalUi {
         }
     }
 
-    fn carry_out(&mut self, effect: AppAction) -> Result<Flow, TopError> {
+    fn carry_out(&mut self, effect: AppAction) -> Result<LoopFlow, TopError> {
         match effect {
             AppAction::Quit => return Ok(Break(None)),
             AppAction::Suspend => return Ok(self.suspend()),
@@ -308,7 +308,7 @@ impl TerminalUi {
                 let (tools, sender) = (self.tools.clone(), self.sender.clone());
                 std::thread::spawn(move || {
                     let answer = TaskResult::Why(why(&tools, &program));
-                    let _ = sender.send(Message::Event(AppEvent::Answer(ticket, answer)));
+                    let _ = sender.send(LoopMessage::Event(AppEvent::Answer(ticket, answer)));
                 });
             }
             AppAction::Change(ticket, program, asked) => self.change(ticket, program, asked),
@@ -332,7 +332,7 @@ impl TerminalUi {
         Ok(())
     }
 
-    fn change(&mut self, ticket: u64, program: Box<TreeSample>, asked: ChangeRequest) {
+    fn change(&mut self, ticket: u64, program: Box<TreeSample>, asked: PromoteDemoteRequest) {
         let (tools, sender) = (self.tools.clone(), self.sender.clone());
         let (moving, stop) = (Arc::clone(&self.moving), Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&stop);
@@ -345,11 +345,11 @@ impl TerminalUi {
                 shown = Instant::now();
                 let now = going_on(&program, asked, progress);
                 *lock(&moving) = Some(now.clone());
-                let _ = sender.send(Message::Event(AppEvent::Progress(now)));
+                let _ = sender.send(LoopMessage::Event(AppEvent::Progress(now)));
             };
             let result = change(&tools, &program, asked, &mut progress, &flag);
             let answer = TaskResult::Changed(program, asked, Box::new(result));
-            let _ = sender.send(Message::Event(AppEvent::Answer(ticket, answer)));
+            let _ = sender.send(LoopMessage::Event(AppEvent::Answer(ticket, answer)));
         });
         if !asked.dry_run {
             self.mover = Some(PromotionThread { thread, stop });
@@ -357,7 +357,7 @@ impl TerminalUi {
     }
 
     /// Returns the terminal to the parent, as Ctrl-Z does, and takes it again afterwards.
-    fn suspend(&mut self) -> Flow {
+    fn suspend(&mut self) -> LoopFlow {
         give_back();
         let _ = emulate_default_handler(SIGTSTP);
         end_if_gone(self.screen.take_again())
@@ -365,9 +365,9 @@ impl TerminalUi {
 }
 
 /// `Break` ends the view, with the signal that ended it, if any.
-type Flow = ControlFlow<Option<i32>>;
+type LoopFlow = ControlFlow<Option<i32>>;
 
-fn end_if_gone(done: std::io::Result<()>) -> Flow {
+fn end_if_gone(done: std::io::Result<()>) -> LoopFlow {
     match done {
         Ok(()) => Continue(()),
         Err(_) => Break(None),
@@ -378,7 +378,7 @@ fn end_if_gone(done: std::io::Result<()>) -> Flow {
 #[expect(clippy::disallowed_methods, reason = "waits for the next step")]
 fn scan(
     mut scanner: Scanner,
-    sender: &Sender<Message>,
+    sender: &Sender<LoopMessage>,
     wanted: &Mutex<VisibleTrees>,
     moving: &Mutex<Option<OperationProgress>>,
     is_live: bool,
@@ -389,7 +389,7 @@ fn scan(
         let own = lock(moving).clone();
         let scanned = scanner.scan(&wanted, own).map(Box::new);
         let is_last = scanned.is_err() || !is_live;
-        if sender.send(Message::Scanned(scanned)).is_err() || is_last {
+        if sender.send(LoopMessage::Scanned(scanned)).is_err() || is_last {
             return;
         }
         due += scanner.every;

@@ -10,7 +10,7 @@ const POINTS: usize = 480;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
-    pub host: Series,
+    pub host: HistorySeries,
     programs: HashMap<TreeId, TreeHistory>,
 }
 
@@ -18,16 +18,16 @@ pub struct History {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TreeHistory {
     /// Share of memory on huge pages, where it is known.
-    pub coverage: Series,
+    pub coverage: HistorySeries,
     /// Share of one processor.
-    pub cpu: Series,
+    pub cpu: HistorySeries,
     /// Resident memory, in bytes.
-    pub resident: Series,
+    pub resident: HistorySeries,
 }
 
 /// Values from the start of `top`, the newest last. A full series is thinned out: it keeps its start, with fewer points.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Series {
+pub struct HistorySeries {
     points: Vec<f64>,
     /// Number of values that one point stands for, a power of two.
     every: usize,
@@ -35,7 +35,7 @@ pub struct Series {
     pending: usize,
 }
 
-impl Series {
+impl HistorySeries {
     fn push(&mut self, value: f64) {
         self.every = self.every.max(1);
         self.pending += 1;
@@ -99,7 +99,7 @@ impl History {
 
 /// Draws a series in at most `columns` columns, in steps of an eighth of `full`: `▁▄█`. Zero is a dot, to distinguish it
 /// from missing points.
-pub fn spark(series: &Series, full: f64, columns: usize) -> String {
+pub fn spark(series: &HistorySeries, full: f64, columns: usize) -> String {
     const STEPS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let step = |value: f64| {
         let part = if full > 0.0 { value / full } else { 0.0 };
@@ -116,8 +116,8 @@ mod tests {
     use crate::model::{ProcessTreeMemory, TreeSample};
     use hugeleaf_units::Bytes;
 
-    fn series(values: &[f64]) -> Series {
-        let mut series = Series::default();
+    fn series(values: &[f64]) -> HistorySeries {
+        let mut series = HistorySeries::default();
         values.iter().for_each(|value| series.push(*value));
         series
     }

@@ -2,7 +2,7 @@
 
 use hugeleaf_mover::{Outcome, Percent};
 use hugeleaf_report::document::{Cell, CommandHint, ContentBlock, Document, Note};
-use hugeleaf_report::promote::{Direction, HostCommands};
+use hugeleaf_report::promote::{HostCommands, PromotionDirection};
 use hugeleaf_units::Failure;
 
 use crate::actions::outcome_page;
@@ -31,7 +31,7 @@ pub enum PaneContent {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Confirmation {
-    pub direction: Direction,
+    pub direction: PromotionDirection,
     pub budget: Percent,
     pub outcome: Outcome,
 }
@@ -73,8 +73,8 @@ impl Confirmation {
             ];
         }
         let what = match self.direction {
-            Direction::Promote => format!("Promote {asked} of {name} to huge pages?"),
-            Direction::Demote => format!("Demote {asked} of {name} to base pages?"),
+            PromotionDirection::Promote => format!("Promote {asked} of {name} to huge pages?"),
+            PromotionDirection::Demote => format!("Demote {asked} of {name} to base pages?"),
         };
         let how = match self.budget {
             Percent::ALL => "full speed, which may slow it down; x stops it".to_owned(),
@@ -87,7 +87,7 @@ impl Confirmation {
 /// Makes a page of the two lines of a refusal, as the command line prints them.
 pub fn refused(refusal: &Failure) -> Document {
     let mut page = Document::new("refused", refusal.message.clone());
-    page.mark = hugeleaf_report::document::Mark::Bad;
+    page.mark = hugeleaf_report::document::StatusMark::Bad;
     page.add(vec![CommandHint::new("next", refusal.remedy.clone())]);
     page
 }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_larger_budget_takes_less_time() {
         let mut ask = Confirmation {
-            direction: Direction::Promote,
+            direction: PromotionDirection::Promote,
             budget: Percent::new(10).unwrap(),
             outcome: outcome(),
         };

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use hugeleaf_report::document::{Cell, Mark, Value};
-use hugeleaf_report::terminal_text::clean;
+use hugeleaf_report::document::{Cell, CellValue, StatusMark};
+use hugeleaf_report::terminal_escape::clean;
 use hugeleaf_units::time;
 
 use crate::model::{HostSample, TreeSample};
@@ -83,12 +83,14 @@ impl Column {
         let held = program.held;
         let text = |text: Option<&str>| text.map(clean).unwrap_or_default().into();
         let some = |bytes| match (&program.unreadable, bytes) {
-            (Some(_), None) => Value::Unreadable.into(),
-            (_, bytes) if program.old(since_boot).is_some() => Cell::from(bytes).marked(Mark::Dim),
+            (Some(_), None) => CellValue::Unreadable.into(),
+            (_, bytes) if program.old(since_boot).is_some() => {
+                Cell::from(bytes).marked(StatusMark::Dim)
+            }
             (_, bytes) => Cell::from(bytes),
         };
         match self {
-            Column::Pid => Value::Text(program.pid.to_string()).into(),
+            Column::Pid => CellValue::Text(program.pid.to_string()).into(),
             Column::Name => name(program).into(),
             Column::Unit => text(program.unit.as_deref()),
             Column::User => text(program.user.as_deref()),
@@ -146,21 +148,21 @@ fn coverage(program: &TreeSample, since_boot: f64) -> Cell {
     let part = program.coverage();
     let is_off = program.held.is_some_and(|held| held.thp_disabled);
     let mark = match part {
-        _ if is_off => Mark::Warn,
-        Some(part) if part >= 0.95 => Mark::Good,
-        Some(part) if part >= 0.5 => Mark::Plain,
-        Some(_) => Mark::Warn,
-        None => Mark::Dim,
+        _ if is_off => StatusMark::Warn,
+        Some(part) if part >= 0.95 => StatusMark::Good,
+        Some(part) if part >= 0.5 => StatusMark::Plain,
+        Some(_) => StatusMark::Warn,
+        None => StatusMark::Dim,
     };
     let cell = match (part, is_off, &program.unreadable) {
         (Some(0.0) | None, true, _) => "off".into(),
-        (None, _, Some(_)) => Value::Unreadable.into(),
+        (None, _, Some(_)) => CellValue::Unreadable.into(),
         _ => Cell::percent(part),
     };
     match program.old(since_boot).filter(|_| program.held.is_some()) {
         Some(age) => {
             let part = cell.to_string().replace(' ', "");
-            Cell::from(format!("{part} {}", short_age(age.as_secs()))).marked(Mark::Dim)
+            Cell::from(format!("{part} {}", short_age(age.as_secs()))).marked(StatusMark::Dim)
         }
         None => cell.marked(mark),
     }
@@ -171,9 +173,9 @@ fn guard(program: &TreeSample) -> Cell {
         return Cell::empty();
     };
     let mark = match stand {
-        "managed" | "already huge" => Mark::Good,
-        "skipped" => Mark::Dim,
-        _ => Mark::Warn,
+        "managed" | "already huge" => StatusMark::Good,
+        "skipped" => StatusMark::Dim,
+        _ => StatusMark::Warn,
     };
     Cell::from(clean(stand)).marked(mark)
 }
@@ -372,7 +374,7 @@ mod tests {
             scanned(&mut one, 240.0),
             format!("{} 4m", live.replace(' ', ""))
         );
-        assert_eq!(Column::Small.cell(&one, NOW).mark, Mark::Dim);
+        assert_eq!(Column::Small.cell(&one, NOW).mark, StatusMark::Dim);
         for ago in [20.0, 59.0, 60.0, 3_599.0, 86_399.0, 172_800.0, 1e12] {
             assert!(
                 scanned(&mut one, ago).len() <= Column::Coverage.width(),

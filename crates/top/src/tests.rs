@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use hugeleaf_guard::status::{JobProgress, PoolStatus};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_mover::Outcome;
-use hugeleaf_report::promote::{HostCommands, JobScheduler};
+use hugeleaf_report::promote::{BootTaskRunner, HostCommands};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure, PageSize};
 
@@ -165,9 +165,9 @@ pub fn outcome() -> Outcome {
     let bytes = Bytes::from_mib(3072);
     Outcome {
         processes: Vec::new(),
-        totals: hugeleaf_mover::Totals {
+        totals: hugeleaf_mover::OutcomeTotals {
             requested: bytes,
-            ..hugeleaf_mover::Totals::default()
+            ..hugeleaf_mover::OutcomeTotals::default()
         },
         skipped: Vec::new(),
         interrupted: false,
@@ -175,7 +175,7 @@ pub fn outcome() -> Outcome {
         dry_run: true,
         estimated_seconds: Some(30.0),
         seconds: 0.1,
-        stalls: hugeleaf_mover::Stalls::default(),
+        stalls: hugeleaf_mover::StallStats::default(),
         held: hugeleaf_mover::HeldBeforeSplit::default(),
         paused_seconds: 0.0,
         huge_page: PageSize::new(Bytes(2 << 20)).unwrap(),
@@ -184,7 +184,7 @@ pub fn outcome() -> Outcome {
 
 static COMMANDS: LazyLock<HostCommands> = LazyLock::new(|| {
     let host = read_host(&Root::live(), &Kernel::new()).unwrap();
-    HostCommands::new(&host, "hugeleaf".into(), JobScheduler::Unknown)
+    HostCommands::new(&host, "hugeleaf".into(), BootTaskRunner::Unknown)
 });
 
 pub fn config(colour: bool) -> AppConfig {

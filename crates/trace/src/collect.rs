@@ -7,12 +7,12 @@
 
 mod build_trace;
 mod event_aggregator;
-mod events;
 mod hardware_counters;
 mod interval;
 mod kernel_data_symbols;
 mod locks;
 mod memory_snapshot;
+mod open_events;
 mod perf_records;
 mod permissions;
 mod pid_namespace;
@@ -33,11 +33,11 @@ use hugeleaf_perf::{allow_many_descriptors, monotonic_nanos};
 use hugeleaf_sys::{Kernel, setcap_advice};
 use hugeleaf_units::Bytes;
 
-use crate::model::{Interval, MemoryState, SourceState, Trace, TraceEnd, TracedTarget};
+use crate::model::{Interval, MemoryState, SourceState, Trace, TraceEndReason, TracedTarget};
 use event_aggregator::EventAggregator;
-use events::{EventOptions, OpenEvents, ring_for_samples};
 use hardware_counters::ProcessorCounters;
 use interval::IntervalReader;
+use open_events::{EventOptions, OpenEvents, ring_for_samples};
 use permissions::PerfRestrictions;
 use processes::ProcessTable;
 use sampling_windows::SamplingWindows;
@@ -262,7 +262,7 @@ impl TraceSession {
         let processes = ProcessTable::new(root, options.target.is_none(), start);
         let cpuinfo = root.read("proc/cpuinfo");
         let processor = Processor::parse(cpuinfo.known().map_or("", String::as_str));
-        let off = || events::sources(&SourceState::Off);
+        let off = || open_events::sources(&SourceState::Off);
         let sources = opened.map_or_else(off, |o| o.sources.clone());
         TraceSession {
             root: root.clone(),
@@ -290,7 +290,7 @@ impl TraceSession {
         if let Some(opened) = opened {
             self.counters = ProcessorCounters::open(&self.processor, cpus, &self.guards);
             if let Err(error) = opened.switch(true) {
-                self.queue.sources[0].state = events::state_of(&error, &self.guards);
+                self.queue.sources[0].state = open_events::state_of(&error, &self.guards);
             }
             self.fault_sampling.switch(true, opened, &self.guards);
             if every_call {
@@ -311,7 +311,7 @@ impl TraceSession {
         options: &CollectOptions,
         stop: &AtomicBool,
         watch: &mut dyn FnMut(CollectStage),
-    ) -> TraceEnd {
+    ) -> TraceEndReason {
         let target = options.target.as_ref();
         for pid in target.iter().flat_map(|t| &t.pids) {
             self.queue.processes.add_target(*pid);
@@ -336,10 +336,10 @@ impl TraceSession {
             }
             let at = self.seconds();
             let ending = match () {
-                () if stop.load(Ordering::Relaxed) => Some(TraceEnd::Interrupted),
-                () if at >= length => Some(TraceEnd::Done),
+                () if stop.load(Ordering::Relaxed) => Some(TraceEndReason::Interrupted),
+                () if at >= length => Some(TraceEndReason::Done),
                 () if follow && self.queue.processes.target().is_empty() => {
-                    Some(TraceEnd::TargetEnded)
+                    Some(TraceEndReason::TargetEnded)
                 }
                 () => None,
             };
@@ -394,8 +394,8 @@ impl TraceSession {
         let wall = (self.wall, wall());
         if let Some(mut opened) = opened.take() {
             self.fault_sampling.switch(false, &mut opened, &self.guards);
-            let faults = opened.sources[events::FAULTS].state.clone();
-            self.queue.sources[events::FAULTS].state = faults;
+            let faults = opened.sources[open_events::FAULTS].state.clone();
+            self.queue.sources[open_events::FAULTS].state = faults;
             // An event that cannot be disabled ends when it is dropped.
             let _ = opened.switch(false);
             self.queue.drain(&mut opened, u64::MAX);

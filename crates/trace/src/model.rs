@@ -27,7 +27,7 @@ pub struct Trace {
     /// Duration by a monotonic clock.
     pub seconds: f64,
     pub asked_seconds: f64,
-    pub ending: TraceEnd,
+    pub ending: TraceEndReason,
     /// A note on a step of the wall clock during the trace, with its size. Durations are unaffected.
     pub clock_note: Option<String>,
     /// Remarks that no number expresses, as whole sentences.
@@ -104,7 +104,7 @@ pub struct TracedTarget {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TraceEnd {
+pub enum TraceEndReason {
     #[default]
     Done,
     Interrupted,

@@ -7,11 +7,11 @@
 
 use crate::Trace;
 
-pub mod data_sources;
 pub mod interval_totals;
 pub mod io_and_pins;
 pub mod locks;
 pub mod memory;
+pub mod not_measured;
 pub mod profile;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -45,16 +45,16 @@ pub fn target_name(trace: &Trace) -> Option<String> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum TableScope {
     Host,
     /// The processes of the target; all without a target.
     Target,
 }
 
 /// Returns the scope of a trace's memory tables: the target if there is one.
-pub const fn memory_scope(trace: &Trace) -> Scope {
+pub const fn memory_scope(trace: &Trace) -> TableScope {
     match trace.target {
-        Some(_) => Scope::Target,
-        None => Scope::Host,
+        Some(_) => TableScope::Target,
+        None => TableScope::Host,
     }
 }

@@ -16,7 +16,7 @@ use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Kernel, OwnMapping, Sharing};
 use hugeleaf_testkit::host_lock::alone_as_root;
 use hugeleaf_trace::model::{
-    CpuMode, Lock, LockKind, SourceState, TraceEnd, TracedProcess, TracedTarget,
+    CpuMode, Lock, LockKind, SourceState, TraceEndReason, TracedProcess, TracedTarget,
 };
 use hugeleaf_trace::{CollectOptions, CollectStage, Trace, collect};
 use hugeleaf_units::{Bytes, PageSize};
@@ -160,7 +160,7 @@ fn a_busy_child_is_in_the_profile() {
     let Some(trace) = trace("a_busy_child_is_in_the_profile", &options) else {
         return;
     };
-    assert_eq!(trace.ending, TraceEnd::Done);
+    assert_eq!(trace.ending, TraceEndReason::Done);
     let (place, process) = process(&trace, child.0.id());
     assert!(process.in_target);
     assert!(process.user_seconds.unwrap() > 0.0, "{process:?}");
@@ -220,7 +220,7 @@ fn a_target_that_forks_a_thousand_times_and_ends() {
         return;
     };
     reaper.join().unwrap().unwrap();
-    assert_eq!(trace.ending, TraceEnd::TargetEnded);
+    assert_eq!(trace.ending, TraceEndReason::TargetEnded);
     let mine: Vec<&TracedProcess> = trace.processes.iter().filter(|p| p.in_target).collect();
     let children = mine.iter().filter(|p| p.started_seconds.is_some()).count();
     assert!(children >= 1000, "{children}");
@@ -499,14 +499,19 @@ fn stopped_early() {
     };
     let begun = || stop.store(true, Ordering::Relaxed);
     let trace = trace_while("stopped_early", &options, &stop, begun).unwrap();
-    assert_eq!(trace.ending, TraceEnd::Interrupted);
+    assert_eq!(trace.ending, TraceEndReason::Interrupted);
     assert!(trace.seconds < 600.0 && !trace.intervals.is_empty());
     // Disabled sources are reported as such; sources without events were read.
-    use hugeleaf_trace::tables::data_sources::{DataSource, not_measured};
-    for what in DataSource::ALL {
-        let read = [DataSource::CpuTime, DataSource::Vmstat, DataSource::Memory].contains(&what);
+    use hugeleaf_trace::tables::not_measured::{TraceDataKind, not_measured};
+    for what in TraceDataKind::ALL {
+        let read = [
+            TraceDataKind::CpuTime,
+            TraceDataKind::Vmstat,
+            TraceDataKind::Memory,
+        ]
+        .contains(&what);
         assert_eq!(not_measured(&trace, what).is_none(), read, "{what:?}");
-        if !read && what != DataSource::Io {
+        if !read && what != TraceDataKind::Io {
             assert_eq!(*state(&trace, what.name()), SourceState::Off);
         }
     }

@@ -1,6 +1,6 @@
 //! Commands that change the host. Each comes from a checked change, and no other code writes one (`tidy` searches for them).
 //!
-//! A [`Change`] names the setting, its old and new value, its scope, and its risk. [`Change::check`] refuses changes that
+//! A [`SettingChange`] names the setting, its old and new value, its scope, and its risk. [`SettingChange::check`] refuses changes that
 //! this host cannot provide or that a running program does not want, and turns the rest into a [`FeasibleChange`]. [`agree`]
 //! compares all advice of one screen. Contradictory commands are not printed. [`AdvisedCommand`] joins commands, and nothing else
 //! does: a comment would swallow the command behind it.
@@ -9,7 +9,7 @@ use hugeleaf_host::{Host, Pool, ThpMemoryKind, pool_file, thp_file};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::Serialize;
 
-use crate::overcommit;
+use crate::commit_limit;
 use crate::pool_programs::PoolProgram;
 use crate::reservation;
 use crate::shell_word;
@@ -138,7 +138,7 @@ const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 hugeleaf_units::named! {
     /// The reach of a change.
-    pub enum Scope {
+    pub enum ChangeScope {
         Host = "host",
         /// A cgroup and its descendants.
         Cgroup = "cgroup",
@@ -149,13 +149,13 @@ hugeleaf_units::named! {
 
 /// An unchecked change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct SettingChange {
     #[serde(flatten)]
     setting: Setting,
     /// The current value, if known.
     from: Option<String>,
     to: String,
-    scope: Scope,
+    scope: ChangeScope,
     /// The risk in a few words, if any.
     risk: Option<&'static str>,
     /// Free memory is compacted first.
@@ -169,11 +169,11 @@ pub struct Change {
 /// A change that this host can provide without taking memory that others need. Only checks create one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct FeasibleChange(Change);
+pub struct FeasibleChange(SettingChange);
 
 /// The reason why a change is not advised, without a full stop, and the alternative.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct ChangeRefusal {
     pub why: String,
     pub alternative: String,
 }
@@ -215,8 +215,8 @@ impl From<&str> for AdvisedCommand {
 }
 
 /// Advised changes, or the alternative if a change is refused.
-impl<T: Into<AdvisedCommand>> From<Result<T, Refused>> for AdvisedCommand {
-    fn from(checked: Result<T, Refused>) -> AdvisedCommand {
+impl<T: Into<AdvisedCommand>> From<Result<T, ChangeRefusal>> for AdvisedCommand {
+    fn from(checked: Result<T, ChangeRefusal>) -> AdvisedCommand {
         checked.map_or_else(|refused| refused.alternative.into(), T::into)
     }
 }
@@ -250,9 +250,10 @@ impl AdvisedCommand {
 }
 
 /// Returns the command for several changes in their order, or the alternative if one of them is refused.
-pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> AdvisedCommand {
-    let changes: Vec<Change> = changes.into_iter().collect();
-    let is_outside = |change: &Change| is_of_this_host(change, host.is_in_container).is_err();
+pub fn sequence(changes: impl IntoIterator<Item = SettingChange>, host: &Host) -> AdvisedCommand {
+    let changes: Vec<SettingChange> = changes.into_iter().collect();
+    let is_outside =
+        |change: &SettingChange| is_of_this_host(change, host.is_in_container).is_err();
     if changes.iter().any(is_outside) {
         let commands = changes
             .iter()
@@ -260,7 +261,7 @@ pub fn sequence(changes: impl IntoIterator<Item = Change>, host: &Host) -> Advis
         return on_the_host(&commands.collect::<Vec<_>>().join("; ")).into();
     }
     let checked = changes.into_iter().map(|change| change.check(host));
-    let checked: Result<Vec<FeasibleChange>, Refused> = checked.collect();
+    let checked: Result<Vec<FeasibleChange>, ChangeRefusal> = checked.collect();
     checked.into()
 }
 
@@ -271,31 +272,31 @@ fn on_the_host(command: &str) -> String {
 /// The command for cases that one setting cannot decide, because a plan weighs the needs of all services.
 pub const PLAN: &str = "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml";
 
-impl Change {
-    pub fn new(setting: Setting, to: impl ToString) -> Change {
-        Change {
+impl SettingChange {
+    pub fn new(setting: Setting, to: impl ToString) -> SettingChange {
+        SettingChange {
             setting,
             from: None,
             to: to.to_string(),
-            scope: Scope::Host,
+            scope: ChangeScope::Host,
             risk: None,
             compacts: false,
             in_force: None,
         }
     }
 
-    pub fn from(self, from: impl ToString) -> Change {
+    pub fn from(self, from: impl ToString) -> SettingChange {
         let from = Some(from.to_string());
-        Change { from, ..self }
+        SettingChange { from, ..self }
     }
 
-    pub fn in_scope(self, scope: Scope) -> Change {
-        Change { scope, ..self }
+    pub fn in_scope(self, scope: ChangeScope) -> SettingChange {
+        SettingChange { scope, ..self }
     }
 
-    pub fn at_risk(self, risk: &'static str) -> Change {
+    pub fn at_risk(self, risk: &'static str) -> SettingChange {
         let risk = Some(risk);
-        Change { risk, ..self }
+        SettingChange { risk, ..self }
     }
 
     /// Returns the command if the change may be advised, otherwise the alternative.
@@ -303,13 +304,13 @@ impl Change {
         self.next(host).command
     }
 
-    /// Returns the same as [`Change::command`], with the change.
+    /// Returns the same as [`SettingChange::command`], with the change.
     pub fn next(self, host: &Host) -> AdvisedCommand {
         self.check(host).into()
     }
 
-    pub fn compacting(self) -> Change {
-        Change {
+    pub fn compacting(self) -> SettingChange {
+        SettingChange {
             compacts: true,
             ..self
         }
@@ -317,12 +318,12 @@ impl Change {
 
     /// # Errors
     /// This host cannot provide it, it would leave too little memory for others, or a running program wants another value.
-    pub fn check(self, host: &Host) -> Result<FeasibleChange, Refused> {
+    pub fn check(self, host: &Host) -> Result<FeasibleChange, ChangeRefusal> {
         provides(host, &self)?;
         is_wanted(host, &self)?;
         let in_force = in_force(host, &self.setting, &self.to).to_owned();
         let known = known_risk(&self.setting);
-        Ok(FeasibleChange(Change {
+        Ok(FeasibleChange(SettingChange {
             risk: self.risk.or(known),
             in_force: Some(in_force),
             ..self
@@ -331,25 +332,27 @@ impl Change {
 }
 
 /// Refuses a setting of the host inside a container.
-fn is_of_this_host(change: &Change, is_in_container: bool) -> Result<(), Refused> {
+fn is_of_this_host(change: &SettingChange, is_in_container: bool) -> Result<(), ChangeRefusal> {
     if !is_in_container || change.setting.is_of_container() {
         return Ok(());
     }
-    Err(Refused {
+    Err(ChangeRefusal {
         why: "this is a container, and the setting belongs to the host".to_owned(),
         alternative: on_the_host(&change.setting.command(&change.to)),
     })
 }
 
 /// Refuses a change that the host cannot provide.
-fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
+fn provides(host: &Host, change: &SettingChange) -> Result<(), ChangeRefusal> {
     is_of_this_host(change, host.is_in_container)?;
-    if (change.setting.path(), &*change.to) == (overcommit::MODE, overcommit::STRICT) {
+    if (change.setting.path(), &*change.to) == (commit_limit::MODE, commit_limit::STRICT) {
         let instead = "hugeleaf check    # shows committed memory and the limit".to_owned();
-        return overcommit::strict(host).map(|_| ()).map_err(|why| Refused {
-            why,
-            alternative: instead,
-        });
+        return commit_limit::strict(host)
+            .map(|_| ())
+            .map_err(|why| ChangeRefusal {
+                why,
+                alternative: instead,
+            });
     }
     let SettingKind::Pool(size, node) = change.setting.kind else {
         return Ok(());
@@ -359,7 +362,7 @@ fn provides(host: &Host, change: &Change) -> Result<(), Refused> {
         Err(_) => Err(format!("'{}' is not a number of pages", change.to)),
     };
     let instead = PLAN.to_owned();
-    fits.map_err(|why| Refused {
+    fits.map_err(|why| ChangeRefusal {
         why,
         alternative: instead,
     })
@@ -377,12 +380,12 @@ fn known_risk(setting: &Setting) -> Option<&'static str> {
 }
 
 /// Refuses a value that a running program does not want.
-fn is_wanted(host: &Host, change: &Change) -> Result<(), Refused> {
+fn is_wanted(host: &Host, change: &SettingChange) -> Result<(), ChangeRefusal> {
     let Some(want) = unwanted(host, &change.setting, &change.to) else {
         return Ok(());
     };
     let (who, path) = (&want.who, change.setting.path());
-    Err(Refused {
+    Err(ChangeRefusal {
         why: format!("{who} wants another value"),
         alternative: format!("hugeleaf check    # {who} wants another value of {path}"),
     })
@@ -434,7 +437,7 @@ impl FeasibleChange {
         &self.0.setting
     }
 
-    pub const fn scope(&self) -> Scope {
+    pub const fn scope(&self) -> ChangeScope {
         self.0.scope
     }
 
@@ -455,30 +458,30 @@ pub fn risks<'a>(changes: impl IntoIterator<Item = &'a FeasibleChange>) -> Optio
 
 /// Services that run commands at fixed times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JobScheduler {
+pub enum BootTaskRunner {
     Systemd,
     Cron,
     Unknown,
 }
 
 /// Returns the command that lets programs request huge pages for shared memory, at each boot.
-pub fn shmem_at_boot(host: &Host, by: JobScheduler) -> AdvisedCommand {
-    let change = Change::new(Setting::thp("shmem_enabled"), "advise");
+pub fn shmem_at_boot(host: &Host, by: BootTaskRunner) -> AdvisedCommand {
+    let change = SettingChange::new(Setting::thp("shmem_enabled"), "advise");
     let (path, to) = (change.setting.path.clone(), change.to.clone());
     let next = match change.check(host) {
         Ok(advice) => AdvisedCommand::from(advice),
         Err(refused) => return refused.alternative.into(),
     };
     let command = match by {
-        JobScheduler::Systemd => {
+        BootTaskRunner::Systemd => {
             // Not the file of applied plans, which this would overwrite.
             format!("echo 'w {path} - - - - {to}' > /etc/tmpfiles.d/hugeleaf-shmem.conf")
         }
-        JobScheduler::Cron => {
+        BootTaskRunner::Cron => {
             let now = &next.command;
             format!("echo '@reboot root {now}' > /etc/cron.d/hugeleaf-shmem")
         }
-        JobScheduler::Unknown => return next.remark("at boot, before the programs that use it"),
+        BootTaskRunner::Unknown => return next.remark("at boot, before the programs that use it"),
     };
     AdvisedCommand { command, ..next }
 }
@@ -486,7 +489,7 @@ pub fn shmem_at_boot(host: &Host, by: JobScheduler) -> AdvisedCommand {
 /// Returns the command that raises a cgroup's memory limit. Only processes of the cgroup are affected. The limit of a
 /// container is set by its creator.
 pub fn raised_limit(file: &str, limit: Bytes, is_in_container: bool) -> AdvisedCommand {
-    let change = Change::new(Setting::file(file), limit.get()).in_scope(Scope::Cgroup);
+    let change = SettingChange::new(Setting::file(file), limit.get()).in_scope(ChangeScope::Cgroup);
     match is_of_this_host(&change, is_in_container) {
         Ok(()) => FeasibleChange(change).into(),
         Err(_) => format!("# start the container with a memory limit of {limit}").into(),
@@ -494,13 +497,13 @@ pub fn raised_limit(file: &str, limit: Bytes, is_in_container: bool) -> AdvisedC
 }
 
 /// Returns the change that compacts free memory into larger blocks.
-pub fn compaction() -> Change {
-    Change::new(Setting::file(COMPACT), 1)
+pub fn compaction() -> SettingChange {
+    SettingChange::new(Setting::file(COMPACT), 1)
 }
 
 /// Returns the change that drops the page cache, to free memory for compaction.
-pub fn dropped_caches() -> Change {
-    Change::new(Setting::file(DROP_CACHES), 1)
+pub fn dropped_caches() -> SettingChange {
+    SettingChange::new(Setting::file(DROP_CACHES), 1)
 }
 
 /// Returns the command for a pool whose number of pages only the user knows.
@@ -512,7 +515,7 @@ pub fn some_pages(host: &Host, size: PageSize) -> String {
     };
     let most = reservation::most_pages(host, size, None).ok();
     let most = most.map_or(String::new(), |most| format!(", {most} at most"));
-    let change = Change::new(Setting::pool(size, None), "N");
+    let change = SettingChange::new(Setting::pool(size, None), "N");
     let command = match is_of_this_host(&change, host.is_in_container) {
         Ok(()) => change.setting.command(&change.to),
         Err(refused) => refused.alternative,
@@ -600,15 +603,15 @@ mod tests {
     use hugeleaf_host::Fact;
     use proptest::prelude::*;
 
-    fn advice(change: Change) -> FeasibleChange {
+    fn advice(change: SettingChange) -> FeasibleChange {
         change.check(&healthy()).unwrap()
     }
 
     #[test]
     fn a_command_says_how_the_setting_is_set() {
-        let one = advice(Change::new(Setting::sysctl("vm.swappiness"), 1));
+        let one = advice(SettingChange::new(Setting::sysctl("vm.swappiness"), 1));
         assert_eq!(one.command(), "sysctl -w vm.swappiness=1");
-        let one = advice(Change::new(Setting::thp("enabled"), "madvise"));
+        let one = advice(SettingChange::new(Setting::thp("enabled"), "madvise"));
         assert_eq!(
             one.command(),
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
@@ -617,9 +620,14 @@ mod tests {
 
     #[test]
     fn two_values_of_one_setting_contradict_each_other() {
-        let overcommit = |n: u64| advice(Change::new(Setting::sysctl("vm.overcommit_memory"), n));
+        let overcommit = |n: u64| {
+            advice(SettingChange::new(
+                Setting::sysctl("vm.overcommit_memory"),
+                n,
+            ))
+        };
         let (one, two) = (overcommit(1), overcommit(0));
-        let other = advice(Change::new(Setting::sysctl("vm.swappiness"), 1));
+        let other = advice(SettingChange::new(Setting::sysctl("vm.swappiness"), 1));
         let found = agree(&[&one, &other, &two, &one], &[]);
         let stands: Vec<bool> = found.iter().map(Option::is_none).collect();
         assert_eq!(stands, [false, true, false, false]);
@@ -644,7 +652,7 @@ mod tests {
                 (Setting::files(), "/dev/hugepages/a"),
                 (Setting::segments(), "-m 7"),
             ];
-            settings.map(|(setting, to)| Change::new(setting, to).command(host))
+            settings.map(|(setting, to)| SettingChange::new(setting, to).command(host))
         };
         let on_host = [
             "mount -o remount,relatime '/a b'",
@@ -655,7 +663,7 @@ mod tests {
             "ipcrm -m 7",
         ];
         assert_eq!(commands(&host), on_host);
-        let one = |to: &str| advice(Change::new(Setting::mount("/data"), to));
+        let one = |to: &str| advice(SettingChange::new(Setting::mount("/data"), to));
         assert!(agree(&[&one("relatime"), &one("noatime")], &[])[0].is_some());
         host.is_in_container = true;
         for (inside, outside) in commands(&host).iter().zip(on_host).skip(3) {
@@ -664,7 +672,7 @@ mod tests {
         for inside in &commands(&host)[..3] {
             assert!(inside.starts_with("# on the host of this container: "));
         }
-        let at_boot = shmem_at_boot(&host, JobScheduler::Cron).command;
+        let at_boot = shmem_at_boot(&host, BootTaskRunner::Cron).command;
         assert!(at_boot.starts_with("# on the host"));
     }
 
@@ -672,7 +680,7 @@ mod tests {
     fn a_container_changes_nothing_of_its_host() {
         let mut host = healthy();
         host.is_in_container = true;
-        let refused = Change::new(Setting::thp("enabled"), "madvise").check(&host);
+        let refused = SettingChange::new(Setting::thp("enabled"), "madvise").check(&host);
         let instead = refused.unwrap_err().alternative;
         assert!(
             instead.starts_with("# on the host of this container: echo madvise > "),
@@ -682,7 +690,7 @@ mod tests {
 
     #[test]
     fn what_slows_a_host_down_states_its_risk() {
-        let mount = Change::new(Setting::mount("/dev/shm"), "huge=advise");
+        let mount = SettingChange::new(Setting::mount("/dev/shm"), "huge=advise");
         for change in [compaction(), dropped_caches(), mount] {
             assert!(advice(change.clone()).risk().is_some(), "{change:?}");
         }
@@ -691,7 +699,7 @@ mod tests {
             risks(&both).unwrap(),
             "programs read files from disk again; programs may stall meanwhile"
         );
-        let group = advice(Change::new(Setting::groups("x"), 70));
+        let group = advice(SettingChange::new(Setting::groups("x"), 70));
         assert_eq!(risks([&group]), None);
     }
 
@@ -712,7 +720,7 @@ mod tests {
                     None => pages,
                     Some(_) => 2048,
                 };
-                Change::new(Setting::pool(size("2M"), node), to).from(from).check(&host).ok()
+                SettingChange::new(Setting::pool(size("2M"), node), to).from(from).check(&host).ok()
             };
             let advised: Vec<FeasibleChange> = asked.into_iter().filter_map(change).collect();
             let all: Vec<&FeasibleChange> = advised.iter().collect();
@@ -731,7 +739,7 @@ mod tests {
 
     #[test]
     fn a_pool_that_does_not_fit_is_no_advice() {
-        let pool = |pages: u64| Change::new(Setting::pool(size("2M"), None), pages);
+        let pool = |pages: u64| SettingChange::new(Setting::pool(size("2M"), None), pages);
         let host = healthy();
         assert!(pool(4096).check(&host).is_ok());
         let all = size("2M").pages_for(host.memory.total.get().unwrap());

@@ -21,7 +21,7 @@ mod tests;
 
 pub use file_systems::{FileSystem, file_systems};
 pub use model::{
-    CheckInput, CheckRow, CheckState, KnownProgram, ProgramRequirement, ProgramSetting,
+    CheckInput, CheckRow, CheckState, DocumentedRequirement, KnownProgram, ProgramRequirement,
     RunningProgram, WorkloadProfile,
 };
 pub use programs::{packages, programs, servers};

@@ -17,22 +17,22 @@
 //!
 //! This crate must not read the host and must not change it.
 //!
-//! Main types: [`why::Verdict`], [`why::SegmentAccount`], [`why::Summary`], [`findings::Finding`].
+//! Main types: [`why::RangeVerdict`], [`why::SegmentAccount`], [`why::Summary`], [`findings::Finding`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(not(test), warn(clippy::disallowed_types))]
 
 pub mod advice;
 pub mod check;
+pub(crate) mod commit_limit;
 pub mod eligible;
 pub mod findings;
-pub(crate) mod overcommit;
 pub mod partial_blocks;
 pub mod pool_programs;
 pub mod predict;
 pub mod reservation;
 pub mod role_results;
-pub mod run_requests;
+pub mod run_policy;
 pub mod trace_findings;
 pub mod unaligned_ends;
 pub mod why;

@@ -16,7 +16,7 @@ pub struct PartialBlocks {
 
 /// A lower residence limit, the memory that it promotes, and the memory that it adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ResidenceLimit {
+pub struct MinResidentProposal {
     pub percent: u8,
     pub takes: Bytes,
     pub adds: Bytes,
@@ -52,10 +52,10 @@ impl PartialBlocks {
     }
 
     /// Returns the highest multiple of 10 % that promotes half of the bytes, or 1 %. `None` if 1 % promotes nothing.
-    pub fn growth(&self) -> Option<ResidenceLimit> {
+    pub fn growth(&self) -> Option<MinResidentProposal> {
         let takes = |percent: u8| {
             let those = || self.by_percent.range(percent..);
-            ResidenceLimit {
+            MinResidentProposal {
                 percent,
                 takes: those().map(|(_, held)| held.0).sum(),
                 adds: those().map(|(_, held)| held.1).sum(),
@@ -67,7 +67,7 @@ impl PartialBlocks {
     }
 }
 
-impl ResidenceLimit {
+impl MinResidentProposal {
     pub fn command(&self, target: &str) -> String {
         let (takes, adds) = (self.takes, self.adds);
         let promote = promotion(target, self.percent);
@@ -89,7 +89,7 @@ mod tests {
         const M: u64 = 1 << 20;
         let growth = |percent, takes, adds| {
             let (takes, adds) = (Bytes(takes), Bytes(adds));
-            Some(ResidenceLimit {
+            Some(MinResidentProposal {
                 percent,
                 takes,
                 adds,

@@ -12,11 +12,11 @@ pub struct PoolProgram {
     pub on: &'static str,
     /// The setting that disables hugetlb pages.
     pub off: &'static str,
-    size: PoolSizeChoice,
+    size: PoolPageSizeRule,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum PoolSizeChoice {
+enum PoolPageSizeRule {
     /// The kernel's default size, regardless of the pools.
     Default,
     /// The default size, unless its configuration names another.
@@ -29,7 +29,7 @@ const fn program(
     begins: &'static str,
     on: &'static str,
     off: &'static str,
-    size: PoolSizeChoice,
+    size: PoolPageSizeRule,
 ) -> PoolProgram {
     PoolProgram {
         begins,
@@ -39,10 +39,10 @@ const fn program(
     }
 }
 
-const POSTGRES: PoolSizeChoice =
-    PoolSizeChoice::Named(|size| format!("huge_page_size = {size}B").replace("KB", "kB"));
-const JAVA: PoolSizeChoice =
-    PoolSizeChoice::Named(|size| format!("-XX:LargePageSizeInBytes={size}"));
+const POSTGRES: PoolPageSizeRule =
+    PoolPageSizeRule::Named(|size| format!("huge_page_size = {size}B").replace("KB", "kB"));
+const JAVA: PoolPageSizeRule =
+    PoolPageSizeRule::Named(|size| format!("-XX:LargePageSizeInBytes={size}"));
 const ORACLE_ON: &str = "use_large_pages = only";
 const ORACLE_OFF: &str = "use_large_pages = false";
 
@@ -52,22 +52,22 @@ const ALL: [PoolProgram; 7] = [
         "mysqld",
         "large-pages",
         "skip-large-pages",
-        PoolSizeChoice::Default,
+        PoolPageSizeRule::Default,
     ),
     program(
         "mariadbd",
         "large-pages",
         "skip-large-pages",
-        PoolSizeChoice::Any,
+        PoolPageSizeRule::Any,
     ),
     program("java", "-XX:+UseLargePages", "-XX:-UseLargePages", JAVA),
-    program("oracle", ORACLE_ON, ORACLE_OFF, PoolSizeChoice::Any),
-    program("ora_", ORACLE_ON, ORACLE_OFF, PoolSizeChoice::Any),
+    program("oracle", ORACLE_ON, ORACLE_OFF, PoolPageSizeRule::Any),
+    program("ora_", ORACLE_ON, ORACLE_OFF, PoolPageSizeRule::Any),
     program(
         "db2sysc",
         "DB2_LARGE_PAGE_MEM=DB",
         "DB2_LARGE_PAGE_MEM=",
-        PoolSizeChoice::Default,
+        PoolPageSizeRule::Default,
     ),
 ];
 
@@ -81,13 +81,13 @@ impl PoolProgram {
     /// Returns the setting that makes it request pages of a non-default size.
     pub fn size_setting(&self, size: PageSize) -> Option<String> {
         match self.size {
-            PoolSizeChoice::Named(setting) => Some(setting(size)),
-            PoolSizeChoice::Default | PoolSizeChoice::Any => None,
+            PoolPageSizeRule::Named(setting) => Some(setting(size)),
+            PoolPageSizeRule::Default | PoolPageSizeRule::Any => None,
         }
     }
 
     pub fn takes_any_size(&self) -> bool {
-        matches!(self.size, PoolSizeChoice::Any)
+        matches!(self.size, PoolPageSizeRule::Any)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct AccessScan {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Observation {
+pub struct ProcessActivity {
     pub base_page: PageSize,
     /// Short scans, and a long one last. The pages touched in one second are the working set.
     pub scans: Vec<AccessScan>,
@@ -53,12 +53,12 @@ pub struct ReadLatency {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Predicted {
+pub struct GainPrediction {
     /// Minimum work per time relative to now.
     pub low: f64,
     /// Maximum work per time relative to now.
     pub high: f64,
-    pub by: Method,
+    pub by: PredictionMethod,
     /// Minimum number of TLB misses per second, if estimated from touched pages.
     pub misses_per_second: Option<f64>,
     /// Base-page memory touched in one second.
@@ -75,7 +75,7 @@ pub struct Predicted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum PredictionMethod {
     WalkCycles,
     TouchedPages,
 }
@@ -146,7 +146,7 @@ pub fn promotable_ranges(host: &Host, process: &Process) -> Vec<Range> {
 }
 
 /// Returns the working set, or why nothing can be predicted, before the read cost is measured.
-pub fn working_set(watched: &Observation) -> Result<Bytes, NoPrediction> {
+pub fn working_set(watched: &ProcessActivity) -> Result<Bytes, NoPrediction> {
     let used = (watched.user + watched.system).as_secs_f64() / seconds(watched);
     let waited = watched.waited.unwrap_or_default().as_secs_f64() / seconds(watched);
     let percent = used * 100.0;
@@ -169,7 +169,7 @@ pub fn working_set(watched: &Observation) -> Result<Bytes, NoPrediction> {
 
 /// Combines several processes watched at the same time, such as a server with a process per client. Each has a whole TLB
 /// while it runs, so only the pages beyond its reach count. `None` for no processes.
-pub fn merge(all: &[Observation]) -> Option<Observation> {
+pub fn merge(all: &[ProcessActivity]) -> Option<ProcessActivity> {
     let first = all.first()?;
     if all.len() == 1 {
         return Some(first.clone());
@@ -192,7 +192,7 @@ pub fn merge(all: &[Observation]) -> Option<Observation> {
     };
     let scans = all.iter().map(|one| one.scans.len()).min().unwrap_or(0);
     let waited = all.iter().filter_map(|one| one.waited);
-    Some(Observation {
+    Some(ProcessActivity {
         base_page: first.base_page,
         scans: (0..scans).map(scan).collect(),
         time: all.iter().map(|one| one.time).max().unwrap_or_default(),
@@ -205,11 +205,14 @@ pub fn merge(all: &[Observation]) -> Option<Observation> {
     })
 }
 
-fn seconds(watched: &Observation) -> f64 {
+fn seconds(watched: &ProcessActivity) -> f64 {
     watched.time.as_secs_f64().max(1e-6)
 }
 
-pub fn predict(watched: &Observation, reads: &ReadLatency) -> Result<Predicted, NoPrediction> {
+pub fn predict(
+    watched: &ProcessActivity,
+    reads: &ReadLatency,
+) -> Result<GainPrediction, NoPrediction> {
     let working_set = working_set(watched)?;
     let time = seconds(watched);
     let used = watched.user + watched.system;
@@ -222,7 +225,10 @@ pub fn predict(watched: &Observation, reads: &ReadLatency) -> Result<Predicted, 
     let of_large = of_large(watched);
     let (by, walks) = match counted {
         // Huge pages do not remove all walks. No test machine could count the share that they remove.
-        Some(share) => (Method::WalkCycles, [share * 0.5 * (1.0 - of_large), share]),
+        Some(share) => (
+            PredictionMethod::WalkCycles,
+            [share * 0.5 * (1.0 - of_large), share],
+        ),
         None => {
             let miss = (reads.base_ns - reads.large_ns).max(0.0) * 1e-9;
             let share = misses * miss / watched.user.as_secs_f64().max(0.01) * time;
@@ -232,7 +238,7 @@ pub fn predict(watched: &Observation, reads: &ReadLatency) -> Result<Predicted, 
                 (share * MAX_MISS_SHARE).min(bound)
             };
             (
-                Method::TouchedPages,
+                PredictionMethod::TouchedPages,
                 [(share.min(of_read) * MIN_MISS_SHARE).min(most), most],
             )
         }
@@ -245,7 +251,7 @@ pub fn predict(watched: &Observation, reads: &ReadLatency) -> Result<Predicted, 
     if high - low > WIDEST {
         return Err(NoPrediction::TooWide { low, high });
     }
-    Ok(Predicted {
+    Ok(GainPrediction {
         low,
         high,
         by,
@@ -263,13 +269,13 @@ fn gain(share: f64) -> f64 {
     1.0 / (1.0 - share.clamp(0.0, 0.95))
 }
 
-fn of_large(watched: &Observation) -> f64 {
+fn of_large(watched: &ProcessActivity) -> f64 {
     let share = |scan: &AccessScan| scan.large.share_of(scan.large + scan.resident);
     watched.scans.last().and_then(share).unwrap_or(0.0)
 }
 
 /// Returns the minimum misses per second, as the median of all short scans, and true if they were too long to tell.
-fn misses(watched: &Observation) -> Result<(f64, bool), NoPrediction> {
+fn misses(watched: &ProcessActivity) -> Result<(f64, bool), NoPrediction> {
     let page = watched.base_page.bytes().as_f64();
     let short = &watched.scans[..watched.scans.len().saturating_sub(1)];
     let rate = |scan: &AccessScan| {
@@ -315,10 +321,10 @@ mod tests {
     }
 
     /// One thread that computes and touches `touched` of 262,144 pages in 10 ms.
-    fn works(touched: u64) -> Observation {
+    fn works(touched: u64) -> ProcessActivity {
         let mut scans = vec![scan(10, 1 << 18, touched); 9];
         scans.push(scan(1000, 1 << 18, 1 << 18));
-        Observation {
+        ProcessActivity {
             base_page: PageSize::new(Bytes(PAGE)).unwrap(),
             scans,
             time: Duration::from_secs(4),
@@ -337,7 +343,7 @@ mod tests {
         large_ns: 100.0,
     };
 
-    fn said(watched: &Observation) -> Predicted {
+    fn said(watched: &ProcessActivity) -> GainPrediction {
         predict(watched, &READS).unwrap()
     }
 
@@ -439,7 +445,7 @@ mod tests {
         let mut watched = works(2_000);
         watched.walks = Some(0.3);
         let counted = said(&watched);
-        assert_eq!(counted.by, Method::WalkCycles);
+        assert_eq!(counted.by, PredictionMethod::WalkCycles);
         assert!(counted.misses_per_second.is_none());
         assert!(counted.low > 1.1 && counted.high > 1.4, "{counted:?}");
     }

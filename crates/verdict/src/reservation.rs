@@ -7,9 +7,9 @@ use std::str::FromStr;
 use hugeleaf_host::{Fact, Host, Pool};
 use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 
-use crate::overcommit::{self, NEARLY_ALL, NEARLY_ALL_LATER};
+use crate::commit_limit::{self, NEARLY_ALL, NEARLY_ALL_LATER};
 
-pub use crate::overcommit::commit_bound;
+pub use crate::commit_limit::commit_bound;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Margin {
@@ -128,7 +128,7 @@ pub fn most_by_commit_later(host: &Host) -> Result<Option<Bytes>, Failure> {
 }
 
 fn most_committed(host: &Host, percent: u64) -> Result<Option<Bytes>, Failure> {
-    let growth = overcommit::pool_growth(host, percent)?;
+    let growth = commit_limit::pool_growth(host, percent)?;
     Ok(growth.map(|growth| host.in_pools() + growth))
 }
 

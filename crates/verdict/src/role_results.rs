@@ -16,11 +16,11 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use serde::Serialize;
 
 use crate::eligible::{self, Remedy};
-use crate::run_requests::PagePolicy;
-use crate::run_requests::rung_availability::{
+use crate::run_policy::PagePolicy;
+use crate::run_policy::rung_availability::{
     RungAvailability as Rung, judge, left_in_pool, pool_short,
 };
-use crate::why::{SegmentAccount, Verdict, restart};
+use crate::why::{RangeVerdict, SegmentAccount, restart};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RoleResult {
@@ -378,12 +378,12 @@ impl RoleContext<'_> {
         worst.max_by_key(|v| v.bytes).map(|v| v.command.clone())
     }
 
-    fn largest(&self, role: RunMemoryKind) -> Option<&Verdict> {
+    fn largest(&self, role: RunMemoryKind) -> Option<&RangeVerdict> {
         let worst = self.verdicts(role).filter(|v| !is_small(v.id));
         worst.max_by_key(|v| v.bytes)
     }
 
-    fn verdicts(&self, role: RunMemoryKind) -> impl Iterator<Item = &Verdict> {
+    fn verdicts(&self, role: RunMemoryKind) -> impl Iterator<Item = &RangeVerdict> {
         let segments = self.process.segments.iter().zip(self.accounts);
         segments
             .filter(move |(segment, _)| role_of(self.program, segment) == Some(role))

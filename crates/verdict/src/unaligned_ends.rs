@@ -5,10 +5,10 @@
 //! base pages. Contiguous page-table entries form one translation of 2M there (64K with 4K base
 //! pages). Pools of that size show that a host supports it.
 
-use hugeleaf_host::{Host, Thp, ThpMemoryKind, ThpOrder};
+use hugeleaf_host::{Host, Thp, ThpMemoryKind, ThpSizeSettings};
 use hugeleaf_units::PageSize;
 
-use crate::advice::{AdvisedCommand, Change, Setting};
+use crate::advice::{AdvisedCommand, Setting, SettingChange};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnalignedEndsSetting {
@@ -25,7 +25,7 @@ pub struct UnalignedEndsSetting {
 /// THP supports. `None` if there is none, as on x86, or if its setting is unknown.
 pub fn ends(host: &Host) -> Option<UnalignedEndsSetting> {
     let (thp, pmd) = (host.thp.known()?, host.pmd_page.get()?);
-    let translated = |order: &&ThpOrder| {
+    let translated = |order: &&ThpSizeSettings| {
         let has_pool = host.pools.iter().any(|pool| pool.size == order.size);
         has_pool && order.size > host.base_page && order.size < pmd
     };
@@ -38,7 +38,7 @@ pub fn ends(host: &Host) -> Option<UnalignedEndsSetting> {
         (true, "inherit") => (of.file(), "never".to_owned(), Some("madvise")),
         (is_off, _) => (order.file(of), setting, is_off.then(|| follow(thp))),
     };
-    let on = |better: &str| Change::new(Setting::file(&*path), better).from(&setting);
+    let on = |better: &str| SettingChange::new(Setting::file(&*path), better).from(&setting);
     let command = better.map(|better| on(better).next(host));
     Some(UnalignedEndsSetting {
         size: order.size,

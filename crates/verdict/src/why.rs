@@ -2,7 +2,7 @@
 //!
 //! [`account`] judges a process segment by segment. Every resident byte of a segment ends in one of
 //! three places: already on huge pages, in a range too small for any huge page of this host, or in
-//! exactly one [`Verdict`]. A range may have several reasons, and its verdict names the deciding
+//! exactly one [`RangeVerdict`]. A range may have several reasons, and its verdict names the deciding
 //! one. That is the first reason at which the kernel would stop, unless a later one makes it
 //! pointless (a changed setting does not help a range that cannot hold a huge page).
 //!
@@ -37,7 +37,7 @@ pub use summary::{Summary, SummaryLine, counted, summarise};
 
 /// The reason why a range of a process is not on a huge page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct RangeVerdict {
     /// The deciding reason; its name is the `id` in JSON.
     pub id: Reason,
     pub role: MappingRole,
@@ -59,11 +59,11 @@ pub struct Verdict {
     pub changes: Vec<FeasibleChange>,
     /// The numbers of the text, so that several ranges can be summed.
     #[serde(skip)]
-    pub figures: Figures,
+    pub figures: VerdictFigures,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct VerdictFigures {
     /// Bytes of the range that are neither in memory nor in swap, which promotion would add.
     pub missing: Bytes,
     /// Bytes of the range in swap.
@@ -75,14 +75,14 @@ pub struct Figures {
     pub target: String,
     /// The processes that share the copy-on-write pages.
     pub sharer: String,
-    pub tightest_limit: Option<TightestLimit>,
+    pub tightest_limit: Option<TightestMemoryLimit>,
     /// Disabled THP sizes, each with the bytes that would fit on its whole pages.
     pub off_sizes: Vec<DisabledThpSize>,
 }
 
 /// The tightest memory limit of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TightestLimit {
+pub struct TightestMemoryLimit {
     pub cgroup: String,
     pub file: String,
     pub limit: Bytes,
@@ -117,7 +117,7 @@ pub struct SegmentAccount {
     /// Resident bytes in a range that cannot hold a huge page of any size of this host.
     pub too_small: Bytes,
     /// Verdicts for the other bytes, in address order.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<RangeVerdict>,
 }
 
 pub(crate) struct ProcessContext<'a> {

@@ -7,7 +7,7 @@ use hugeleaf_sys::{Advice, Errno, Pid, SysError};
 use hugeleaf_units::{Bytes, Range};
 
 use crate::child::{ChildError, line, parse, say};
-use crate::protocol::{LINE_LIMIT, RANGE_LIMIT, Stats, WorkloadMessage, WorkloadRequest};
+use crate::protocol::{LINE_LIMIT, RANGE_LIMIT, WorkloadMessage, WorkloadRequest, WorkloadStats};
 
 /// Deadline for an answer; the longest valid one takes the collapse of a few gigabytes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -35,7 +35,7 @@ impl ControlClient {
     }
 
     /// Returns the counters so far. The percentiles cover the time since the last call.
-    pub fn stats(&self) -> Result<Stats, ChildError> {
+    pub fn stats(&self) -> Result<WorkloadStats, ChildError> {
         match self.ask(&WorkloadRequest::Stats)? {
             WorkloadMessage::Stats(stats) => Ok(stats),
             other => Err(self.unexpected(other)),

@@ -1,7 +1,7 @@
 //! Workloads for measurements without a server. `oltp` is an SQLite database held wholly in its page cache, read and updated by random
 //! keys, in a separate process.
 //!
-//! The page cache is one private anonymous mapping ([`Ready::segment`]), populated on base pages and aligned to whole huge pages. A running
+//! The page cache is one private anonymous mapping ([`ReadyMessage::segment`]), populated on base pages and aligned to whole huge pages. A running
 //! database server has the same kind of memory. One thread works on one connection. Connections of an in-memory database share pages only
 //! through SQLite's shared cache, and its table locks would distort the result. A single busy thread also leaves the other CPUs to
 //! promotion.
@@ -19,7 +19,7 @@
 //! [`chase`] measures the latency of dependent reads. [`workload_file`] runs any program that a file describes. Larger workloads are in the lab
 //! (`lab/`).
 //!
-//! Main types: [`OltpProcess`], [`WorkloadSettings`], [`Stats`]; [`serve`] is the child's side; [`Walk`], [`ChaseMemory`], [`PageArm`].
+//! Main types: [`OltpProcess`], [`WorkloadSettings`], [`WorkloadStats`]; [`serve`] is the child's side; [`ChaseWalk`], [`ChaseMemory`], [`PageArm`].
 
 // This crate is not published, so self-explanatory names need no comment.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
@@ -36,11 +36,11 @@ mod serve;
 mod sqlite_cache;
 pub mod workload_file;
 
-pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
+pub use chase::{AskedPages, ChaseMemory, ChaseWalk, PageArm};
 pub use child::{ChildCommand, ChildError};
 pub use control_client::ControlClient;
 pub use database::{Database, RowStatements};
 pub use oltp::{OltpProcess, default_cache};
-pub use protocol::{Progress, Ready, StartupStage, Stats, WorkloadSettings};
+pub use protocol::{ReadyMessage, StartupProgress, StartupStage, WorkloadSettings, WorkloadStats};
 pub use serve::serve;
 pub use sqlite_cache::{CacheError, DATABASE_PAGE, SqlitePageCache};

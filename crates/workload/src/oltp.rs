@@ -11,7 +11,10 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::child::{self, ChildCommand, ChildError};
 use crate::control_client::ControlClient;
-use crate::protocol::{Progress, Ready, Stats, WorkloadMessage, WorkloadRequest, WorkloadSettings};
+use crate::protocol::{
+    ReadyMessage, StartupProgress, WorkloadMessage, WorkloadRequest, WorkloadSettings,
+    WorkloadStats,
+};
 use crate::self_advice::SelfAdvice;
 
 /// Minimum size of the page cache; the database must exceed the CPU caches.
@@ -39,7 +42,7 @@ pub struct OltpProcess {
     child: Child,
     client: Arc<ControlClient>,
     pid: Pid,
-    ready: Ready,
+    ready: ReadyMessage,
 }
 
 impl OltpProcess {
@@ -56,7 +59,7 @@ impl OltpProcess {
     pub fn spawn(
         settings: WorkloadSettings,
         program: &ChildCommand,
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(StartupProgress) -> ControlFlow<()>,
     ) -> Result<OltpProcess, ChildError> {
         check_size(settings.cache, settings.align)?;
         let (ours, theirs) = UnixStream::pair()?;
@@ -98,12 +101,12 @@ impl OltpProcess {
         self.pid
     }
 
-    pub const fn ready(&self) -> Ready {
+    pub const fn ready(&self) -> ReadyMessage {
         self.ready
     }
 
     /// Returns the counters so far. The percentiles cover the time since the last call.
-    pub fn stats(&self) -> Result<Stats, ChildError> {
+    pub fn stats(&self) -> Result<WorkloadStats, ChildError> {
         self.client.stats()
     }
 
@@ -135,8 +138,8 @@ impl Drop for OltpProcess {
 fn build(
     client: &ControlClient,
     settings: WorkloadSettings,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Ready, ChildError> {
+    progress: &mut dyn FnMut(StartupProgress) -> ControlFlow<()>,
+) -> Result<ReadyMessage, ChildError> {
     client.tell(&WorkloadRequest::Start(settings))?;
     loop {
         match client.next()? {

@@ -72,7 +72,7 @@ pub enum StartupStage {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct StartupProgress {
     pub stage: StartupStage,
     /// Progress so far, in the stage's unit.
     pub done: u64,
@@ -80,7 +80,7 @@ pub struct Progress {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct ReadyMessage {
     /// Rows in the table; the keys are 1 to this number.
     pub rows: u64,
     /// The page cache: one private anonymous mapping that holds every page of the database.
@@ -90,7 +90,7 @@ pub struct Ready {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Stats {
+pub struct WorkloadStats {
     /// Operations (reads and updates) since the workload became ready.
     pub operations: u64,
     pub updates: u64,
@@ -108,9 +108,9 @@ pub struct Stats {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadMessage {
-    Progress(Progress),
-    Ready(Ready),
-    Stats(Stats),
+    Progress(StartupProgress),
+    Ready(ReadyMessage),
+    Stats(WorkloadStats),
     /// Answer to [`WorkloadRequest::Advise`]: bytes of the processed ranges.
     Advised(Bytes),
     /// Answer to [`WorkloadRequest::Advise`]: the first range failed with this errno.
@@ -153,16 +153,16 @@ mod tests {
         ];
         prop_oneof![
             (stage, any::<u64>(), any::<u64>()).prop_map(|(stage, done, total)| {
-                WorkloadMessage::Progress(Progress { stage, done, total })
+                WorkloadMessage::Progress(StartupProgress { stage, done, total })
             }),
             (any::<u64>(), range(), any::<u64>()).prop_map(|(rows, segment, outside)| {
-                WorkloadMessage::Ready(Ready {
+                WorkloadMessage::Ready(ReadyMessage {
                     rows,
                     segment,
                     outside: Bytes(outside),
                 })
             }),
-            any::<[u64; 7]>().prop_map(|n| WorkloadMessage::Stats(Stats {
+            any::<[u64; 7]>().prop_map(|n| WorkloadMessage::Stats(WorkloadStats {
                 operations: n[0],
                 updates: n[1],
                 nanoseconds: n[2],

@@ -21,8 +21,8 @@ use crate::child::{self, ChildError, parse};
 use crate::database::{Database, RowStatements};
 use crate::latency_histogram::{record, times};
 use crate::protocol::{
-    LINE_LIMIT, Progress, Ready, StartupStage, Stats, WorkloadMessage, WorkloadRequest,
-    WorkloadSettings,
+    LINE_LIMIT, ReadyMessage, StartupProgress, StartupStage, WorkloadMessage, WorkloadRequest,
+    WorkloadSettings, WorkloadStats,
 };
 use crate::sqlite_cache::{CacheError, DATABASE_PAGE, SqlitePageCache};
 
@@ -89,7 +89,7 @@ fn work(
     let mut progress = |stage, done, total| {
         say(
             writer,
-            &WorkloadMessage::Progress(Progress { stage, done, total }),
+            &WorkloadMessage::Progress(StartupProgress { stage, done, total }),
         );
     };
     let size = settings.align.round_down(settings.cache.get());
@@ -105,7 +105,7 @@ fn work(
         updates: 0,
     };
     warm(&mut load, &mut progress)?;
-    let ready = Ready {
+    let ready = ReadyMessage {
         rows,
         segment: cache.range(),
         outside: Bytes(cache.heap_pages() * DATABASE_PAGE as u64),
@@ -226,12 +226,12 @@ impl ControlThread {
         }
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> WorkloadStats {
         // The lock covers only the swap, so the load does not wait for the evaluation.
         let latencies = std::mem::replace(&mut *lock(&self.shared.latencies), times());
         let began = *lock(&self.shared.began);
         let nanoseconds = began.map_or(0, |b| b.elapsed().as_nanos());
-        Stats {
+        WorkloadStats {
             operations: self.shared.operations.load(Ordering::Relaxed),
             updates: self.shared.updates.load(Ordering::Relaxed),
             nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),

@@ -15,7 +15,7 @@ use hugeleaf_sys::{Advice, Errno, Kernel, effective_uid};
 use hugeleaf_testkit::until as wait_until;
 use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_workload::{
-    ChildCommand, ChildError, OltpProcess, Progress, StartupStage, WorkloadSettings, serve,
+    ChildCommand, ChildError, OltpProcess, StartupProgress, StartupStage, WorkloadSettings, serve,
 };
 
 const CACHE: Bytes = Bytes::from_mib(64);
@@ -74,7 +74,7 @@ fn start(cache: Bytes, seed: u64) -> Result<OltpProcess, ChildError> {
 fn start_watched(
     cache: Bytes,
     seed: u64,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(StartupProgress) -> ControlFlow<()>,
 ) -> Result<OltpProcess, ChildError> {
     let program = ChildCommand {
         path: this_program(),

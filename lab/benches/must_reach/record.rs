@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_proof::result_format::{ArmInfo, Quantity, Results, Row, Sample, fields};
+use hugeleaf_proof::result_format::{ArmInfo, Quantity, ResultRow, Results, Sample, fields};
 use hugeleaf_proof::{MedianInterval, circumstances};
 use hugeleaf_sys::Kernel;
 use serde_json::{Map, Value, json};
@@ -42,7 +42,7 @@ impl Record {
         let finite = values.filter(|(_, value)| value.is_finite());
         let samples = finite.map(|(round, value)| Sample::new(round, *value));
         let quantity = Quantity::of_unit(quantity, unit);
-        let row = Row::new(arm, Vec::new(), quantity, samples.collect());
+        let row = ResultRow::new(arm, Vec::new(), quantity, samples.collect());
         self.results.rows.push(row);
     }
 

@@ -6,8 +6,8 @@
 
 mod arm;
 mod balance_process;
+mod experiment;
 mod load;
-mod measure;
 mod rows;
 mod run;
 mod tenant;
@@ -19,8 +19,8 @@ use crate::kits::tpcc::Durability;
 use hugeleaf_units::Bytes;
 
 pub use arm::{AmmArm, AmmPages};
+pub use experiment::measure;
 pub use load::AmmLoad;
-pub use measure::measure;
 
 #[derive(Debug, Clone)]
 pub struct AmmSettings {

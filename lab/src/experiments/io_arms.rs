@@ -3,11 +3,11 @@
 //!
 //! Locking parts of memory splits its transparent huge pages, so ways that lock have a space of their own.
 
-use crate::kits::data_mover::{IoMemory, IoPages};
+use crate::kits::backup_io::{IoMemory, IoPages};
 use hugeleaf_host::Host;
 use hugeleaf_units::Bytes;
 
-use super::layout::read_layout;
+use super::page_layout::read_layout;
 use hugeleaf_proof::bench::BenchRun;
 use hugeleaf_proof::bench::{BenchError, MissingPages};
 use hugeleaf_proof::result_format::{PageLayout, Parameter};
@@ -26,7 +26,7 @@ pub(super) struct IoArmRequest<'a, M> {
 }
 
 /// One way on one kind of pages.
-pub(super) struct Arm<M> {
+pub(super) struct IoArm<M> {
     pub(super) way: M,
     pub(super) pages: IoPages,
     pub(super) label: String,
@@ -35,32 +35,32 @@ pub(super) struct Arm<M> {
     space: Option<usize>,
 }
 
-struct DataSpace {
-    kind: SpaceKind,
+struct ArmMemory {
+    kind: ArmMemoryKind,
     memory: IoMemory,
     before: PageLayout,
 }
 
 /// The pages of a space, and true if it is for ways that lock.
-type SpaceKind = (IoPages, bool);
+type ArmMemoryKind = (IoPages, bool);
 
 /// The arms, with the data spaces that are available.
-pub(super) struct Arms<M> {
-    pub(super) all: Vec<Arm<M>>,
-    spaces: Vec<DataSpace>,
+pub(super) struct IoArms<M> {
+    pub(super) all: Vec<IoArm<M>>,
+    spaces: Vec<ArmMemory>,
     block: Bytes,
 }
 
 impl<M: Copy + ToString> IoArmRequest<'_, M> {
-    fn kind(&self, way: M, pages: IoPages) -> SpaceKind {
+    fn kind(&self, way: M, pages: IoPages) -> ArmMemoryKind {
         (pages, (self.locks)(way) && !pages.is_pool())
     }
 
     /// Returns the required spaces, in the order of the pages.
-    fn kinds(&self) -> Vec<SpaceKind> {
+    fn kinds(&self) -> Vec<ArmMemoryKind> {
         let both = self.pages.iter().flat_map(|p| [(*p, false), (*p, true)]);
         let is_used =
-            |kind: &SpaceKind| self.ways.iter().any(|way| self.kind(*way, kind.0) == *kind);
+            |kind: &ArmMemoryKind| self.ways.iter().any(|way| self.kind(*way, kind.0) == *kind);
         both.filter(is_used).collect()
     }
 
@@ -68,19 +68,19 @@ impl<M: Copy + ToString> IoArmRequest<'_, M> {
     pub(super) fn ordinary(&self, host: &Host) -> Bytes {
         let kinds = self.kinds().into_iter();
         let ordinary = kinds.filter(|(pages, _)| !pages.is_pool());
-        let whole = |(pages, _): SpaceKind| pages.whole(self.space, host).unwrap_or(self.space);
+        let whole = |(pages, _): ArmMemoryKind| pages.whole(self.space, host).unwrap_or(self.space);
         ordinary.map(whole).sum()
     }
 
     /// Takes the spaces. An unavailable space is noted, and the others continue.
-    pub(super) fn take(&self, run: &mut BenchRun<'_>) -> Result<Arms<M>, BenchError> {
-        let mut spaces: Vec<DataSpace> = Vec::new();
-        let mut lacking: Vec<(SpaceKind, MissingPages)> = Vec::new();
+    pub(super) fn take(&self, run: &mut BenchRun<'_>) -> Result<IoArms<M>, BenchError> {
+        let mut spaces: Vec<ArmMemory> = Vec::new();
+        let mut lacking: Vec<(ArmMemoryKind, MissingPages)> = Vec::new();
         for kind in self.kinds() {
             run.go_on()?;
             run.taking(format!("{} on {}", self.called, kind.0));
             match IoMemory::take(kind.0, self.space, run.machine.host, self.seed) {
-                Ok(memory) => spaces.push(DataSpace {
+                Ok(memory) => spaces.push(ArmMemory {
                     kind,
                     before: read_layout(&memory, self.block, run.machine)?,
                     memory,
@@ -97,7 +97,7 @@ impl<M: Copy + ToString> IoArmRequest<'_, M> {
                 if let Some((_, why)) = lacking.iter().find(|(lacks, _)| *lacks == kind) {
                     run.lacks(&label, &at, why);
                 }
-                all.push(Arm {
+                all.push(IoArm {
                     way: *way,
                     pages: *pages,
                     label,
@@ -106,7 +106,7 @@ impl<M: Copy + ToString> IoArmRequest<'_, M> {
                 });
             }
         }
-        Ok(Arms {
+        Ok(IoArms {
             all,
             spaces,
             block: self.block,
@@ -114,7 +114,7 @@ impl<M: Copy + ToString> IoArmRequest<'_, M> {
     }
 }
 
-impl<M> Arms<M> {
+impl<M> IoArms<M> {
     /// Returns the available arms, each with its data space.
     pub(super) fn available(&self) -> Vec<(usize, usize)> {
         let all = self.all.iter().enumerate();

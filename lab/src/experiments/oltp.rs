@@ -4,13 +4,13 @@
 //! conditions. If one of them fails, there is no result. The rules of the load are those of
 //! [`crate::kits::tpcc`].
 
+mod background_copy;
 mod child;
-mod copier;
 mod derived_settings;
 mod embedded;
+mod experiment;
 mod external_server;
 mod mariadb;
-mod measure;
 mod pages;
 mod postgres;
 mod private_server;
@@ -21,10 +21,10 @@ mod settings;
 mod translation_cost;
 mod watch;
 
-pub use copier::{COPIER, copy_until_ended};
-pub use measure::{SERVERS, measure};
+pub use background_copy::{COPIER, copy_until_ended};
+pub use experiment::{SERVERS, measure};
 pub use pages::OltpPages;
-pub use settings::{Database, OltpSettings, ReadPath, ServerKind};
+pub use settings::{OltpDatabase, OltpSettings, ReadPath, ServerKind};
 
 pub(super) use private_server::promote_mariadb;
 pub(super) use run::FILLED_AT;

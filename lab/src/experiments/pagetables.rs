@@ -21,7 +21,7 @@ use crate::kits::pagetables::{AttachTiming, Attachers};
 use hugeleaf_proof::bench::BenchRun;
 use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent, BenchFailure, MissingPages};
 use hugeleaf_proof::result_format::{
-    ArmInfo, Chart, PageLayout, Parameter, Quantity, Results, Row, Sample,
+    ArmInfo, Chart, PageLayout, Parameter, Quantity, ResultRow, Results, Sample,
 };
 
 /// Kernel memory of a process besides its own memory and page tables: its kernel stack, its descriptors,
@@ -168,10 +168,10 @@ fn point(
     let (arm_name, at) = (arm.to_string(), place(processes));
     let note = astray(settings.region, arm, &turns);
     for (quantity, values) in quantities(&before, &after, &turns, idle, host) {
-        run.results.rows.push(Row {
+        run.results.rows.push(ResultRow {
             doubtful: note.is_some(),
             note: note.clone(),
-            ..Row::new(&arm_name, at.clone(), quantity, Sample::alone(values))
+            ..ResultRow::new(&arm_name, at.clone(), quantity, Sample::alone(values))
         });
     }
     let pages = turns.first().map_or(&[][..], |turn| &turn.pages);
@@ -307,7 +307,7 @@ fn caveats(run: &mut BenchRun<'_>, settings: &PageTablesSettings) {
     // Processes can share tables in units of the range of one second-level table.
     let entries = host.base_page.bytes().get() / ENTRY;
     let block = host.pmd_page.get().map(|p| p.bytes().get() * entries);
-    let is_pool = |row: &Row| {
+    let is_pool = |row: &ResultRow| {
         let mut arms = results.arms.iter();
         arms.any(|arm| arm.name == row.arm && arm.kind == Some(PageKind::Hugetlb))
     };

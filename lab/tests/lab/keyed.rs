@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hugeleaf_lab::kits::keyed::{ClientCounters, ClientLoad, KeyedTable};
+use hugeleaf_lab::kits::keyed_reads::{ClientCounters, ClientLoad, KeyedTable};
 use hugeleaf_lab::kits::tpcc::{
-    Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, Store, TpccError,
+    Durability, MariadbServer, MariadbStore, MariadbWatch, ServerSettings, TpccError, TpccStore,
 };
 use hugeleaf_testkit::server::ServerError;
 use hugeleaf_testkit::until;

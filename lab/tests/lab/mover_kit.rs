@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hugeleaf_host::{Host, Root, read_memory_facts};
 use hugeleaf_io::MemoryDevice;
-use hugeleaf_lab::kits::data_mover::{
-    BlockProblem, DataMoverError, DataMoverLoad, DeviceLocation, DeviceOptions, Devices, IoMemory,
+use hugeleaf_lab::kits::backup_io::{
+    BackupIoError, BackupIoLoad, BlockProblem, DeviceLocation, DeviceOptions, Devices, IoMemory,
     IoMode, IoPages, run, verify,
 };
 use hugeleaf_sys::{Errno, Kernel, MemoryFile, MemorySyscalls};
@@ -23,10 +23,10 @@ fn host() -> Host {
     read_memory_facts(&Root::live(), &Kernel::new()).unwrap()
 }
 
-fn is_wrong(error: &DataMoverError) -> bool {
+fn is_wrong(error: &BackupIoError) -> bool {
     matches!(
         error,
-        DataMoverError::Block {
+        BackupIoError::Block {
             problem: BlockProblem::Wrong(_),
             ..
         }
@@ -61,7 +61,7 @@ fn wanted(path: &Path, sources: usize, targets: usize) -> DeviceOptions {
 fn devices(test: &str, wanted: &DeviceOptions) -> Option<Devices> {
     match Devices::make(wanted, &host(), &AtomicBool::new(false)) {
         Ok(devices) => Some(devices),
-        Err(DataMoverError::NotDirect(path)) => {
+        Err(BackupIoError::NotDirect(path)) => {
             println!("not run: {test}: no direct I/O at {path}");
             None
         }
@@ -75,8 +75,8 @@ fn memory() -> IoMemory {
     IoMemory::take(pages, Bytes(BLOCK.get() * 16), &host, 1).unwrap()
 }
 
-fn load(devices: &Devices, mode: IoMode) -> DataMoverLoad<'_> {
-    DataMoverLoad {
+fn load(devices: &Devices, mode: IoMode) -> BackupIoLoad<'_> {
+    BackupIoLoad {
         mode,
         depth: 2,
         block: BLOCK,
@@ -89,7 +89,7 @@ fn load(devices: &Devices, mode: IoMode) -> DataMoverLoad<'_> {
     }
 }
 
-fn go(devices: &Devices, memory: &mut IoMemory, mode: IoMode) -> Result<Bytes, DataMoverError> {
+fn go(devices: &Devices, memory: &mut IoMemory, mode: IoMode) -> Result<Bytes, BackupIoError> {
     let stop = AtomicBool::new(false);
     let mut edges = 0;
     let moved = run(memory, &load(devices, mode), &stop, &mut |_| edges += 1)?;
@@ -108,7 +108,7 @@ fn all_modes_move_what_they_should() {
     for mode in IoMode::ALL {
         match go(&devices, &mut memory, mode) {
             Ok(moved) => assert!(moved > Bytes::ZERO, "{mode}"),
-            Err(DataMoverError::Sys(error)) if error.call == "io_uring_setup" => {
+            Err(BackupIoError::Sys(error)) if error.call == "io_uring_setup" => {
                 println!(
                     "not run: the part of all_modes_move_what_they_should with {mode}: {error}"
                 );
@@ -189,7 +189,7 @@ fn a_device_that_gets_shorter_is_told() {
     open.set_len(length).unwrap();
     for mode in [IoMode::Direct, IoMode::Uring] {
         let error = go(&devices, &mut memory(), mode).unwrap_err();
-        if let DataMoverError::Sys(error) = &error {
+        if let BackupIoError::Sys(error) = &error {
             println!("not run: the part of {test} with {mode}: {error}");
             continue;
         }
@@ -197,7 +197,7 @@ fn a_device_that_gets_shorter_is_told() {
         assert!(
             matches!(
                 error,
-                DataMoverError::Block {
+                BackupIoError::Block {
                     problem: BlockProblem::Short(..),
                     ..
                 }
@@ -235,7 +235,7 @@ fn an_error_of_the_device_is_told() {
     let text = error.to_string();
     let is_io = matches!(
         error,
-        DataMoverError::Block {
+        BackupIoError::Block {
             problem: BlockProblem::Io(Errno::IO),
             ..
         }
@@ -253,18 +253,18 @@ fn what_is_there_is_left_alone() {
     wanted.overwrite = false;
     let stop = AtomicBool::new(false);
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
-    assert!(matches!(error, DataMoverError::There { .. }), "{error}");
+    assert!(matches!(error, BackupIoError::There { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     wanted.overwrite = true;
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
-    assert!(matches!(error, DataMoverError::TooSmall { .. }), "{error}");
+    assert!(matches!(error, BackupIoError::TooSmall { .. }), "{error}");
     wanted.places = vec![DeviceLocation::Existing(folder.path().join("none"))];
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
     assert!(error.to_string().contains("none: No such file"), "{error}");
     stop.store(true, Ordering::Relaxed);
     wanted.places = vec![DeviceLocation::Folder(folder.path().to_owned())];
     let error = Devices::make(&wanted, &host(), &stop).unwrap_err();
-    assert!(matches!(error, DataMoverError::Stopped), "{error}");
+    assert!(matches!(error, BackupIoError::Stopped), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_lab::kits::tpcc::{
-    Condition, CustomerSelector, DatasetSpec, DriverResult, DriverSettings, Durability, Input,
-    LoadEvent, MariadbServer, MariadbStore, NewOrder, NurandConstants, OrderLine, Pace, Payment,
-    Population, PostgresServer, PostgresStore, Random, Scale, ServerSettings, SqliteSettings,
-    SqliteStore, Store, TABLES, Table, Terminal, TpccError, TransactionKind, TransactionResult,
-    Violation, check, drive, load,
+    ConsistencyCondition, ConsistencyViolation, CustomerSelector, DatasetSpec, DriverResult,
+    DriverSettings, Durability, FillProgress, MariadbServer, MariadbStore, NewOrderInput,
+    NurandConstants, OrderLineInput, PaymentInput, PostgresServer, PostgresStore, Random,
+    RowGenerator, ServerSettings, SqliteSettings, SqliteStore, TABLES, TableCardinality, TpccError,
+    TpccStore, TpccTable, TpccTerminal, TransactionInput, TransactionKind, TransactionPace,
+    TransactionResult, check, drive, load,
 };
 use hugeleaf_testkit::host_lock::{ExclusiveHost, alone_as_root};
 use hugeleaf_testkit::server::ServerError;
@@ -25,7 +26,7 @@ fn origin(warehouses: i32, shards: i32, shrink: i32) -> DatasetSpec {
     DatasetSpec {
         warehouses,
         shards,
-        scale: Scale::shrunk(shrink),
+        scale: TableCardinality::shrunk(shrink),
         seed: 42,
         filled_at: 1_700_000_000_000_000,
     }
@@ -77,26 +78,26 @@ fn never() -> AtomicBool {
     AtomicBool::new(false)
 }
 
-fn fill(store: &dyn Store, origin: &DatasetSpec) -> DatasetSpec {
+fn fill(store: &dyn TpccStore, origin: &DatasetSpec) -> DatasetSpec {
     load(store, origin, true, &mut |_| {}, &never()).unwrap()
 }
 
-fn violations(store: &dyn Store, origin: &DatasetSpec) -> Vec<Violation> {
+fn violations(store: &dyn TpccStore, origin: &DatasetSpec) -> Vec<ConsistencyViolation> {
     check(store, origin, &mut |_, _| {}, &never()).unwrap()
 }
 
 #[track_caller]
-fn assert_consistent(store: &dyn Store, origin: &DatasetSpec) {
+fn assert_consistent(store: &dyn TpccStore, origin: &DatasetSpec) {
     let found = violations(store, origin);
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert!(found.is_empty(), "{texts:#?}");
 }
 
-fn number(store: &dyn Store, sql: &str) -> i64 {
+fn number(store: &dyn TpccStore, sql: &str) -> i64 {
     store.loader(0).unwrap().ask(sql).unwrap()[0][0].unwrap_or(0)
 }
 
-fn rows(store: &dyn Store, table: Table) -> i64 {
+fn rows(store: &dyn TpccStore, table: TpccTable) -> i64 {
     number(store, &format!("SELECT count(*) FROM {}", table.name()))
 }
 
@@ -150,11 +151,12 @@ fn a_warehouse_has_the_rows_that_the_standard_demands() {
     let store = sqlite(folder.path(), 1, true);
     let origin = fill(&store, &origin(1, 1, 1));
     for table in TABLES {
-        let expected = i64::try_from(Population::expected(Scale::STANDARD, table)).unwrap();
+        let expected =
+            i64::try_from(RowGenerator::expected(TableCardinality::STANDARD, table)).unwrap();
         let held = rows(&store, table);
         match table {
             // Five to fifteen per order, at random: a deviation of one in a hundred is far out.
-            Table::OrderLine => assert!((held - expected).abs() < expected / 100, "{held}"),
+            TpccTable::OrderLine => assert!((held - expected).abs() < expected / 100, "{held}"),
             _ => assert_eq!(held, expected, "{}", table.name()),
         }
     }
@@ -261,7 +263,7 @@ const BREAKS: [(u8, &str); 12] = [
 ];
 
 #[track_caller]
-fn assert_only(store: &dyn Store, origin: &DatasetSpec, number: u8, sql: &str) {
+fn assert_only(store: &dyn TpccStore, origin: &DatasetSpec, number: u8, sql: &str) {
     store.loader(0).unwrap().execute(sql).unwrap();
     let found = violations(store, origin);
     let numbers: Vec<u8> = found.iter().map(|v| v.condition.number()).collect();
@@ -276,7 +278,7 @@ fn each_condition_finds_what_violates_it_and_nothing_else_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let whole = folder.path().join("whole");
     let origin = fill(&sqlite(&whole, 1, true), &origin(1, 1, SMALL));
-    assert_eq!(Condition::all().count(), BREAKS.len());
+    assert_eq!(ConsistencyCondition::all().count(), BREAKS.len());
     for (number, sql) in BREAKS {
         let broken = folder.path().join(number.to_string());
         std::fs::create_dir(&broken).unwrap();
@@ -323,16 +325,16 @@ fn each_condition_finds_what_violates_it_and_nothing_else_on_mariadb() {
 }
 
 /// Returns the same inputs, one after the other.
-fn inputs(origin: &DatasetSpec, count: usize) -> Vec<Input> {
+fn inputs(origin: &DatasetSpec, count: usize) -> Vec<TransactionInput> {
     let constants = NurandConstants::for_run(NurandConstants::for_load(origin.seed), 7);
     let homes = (1..=origin.warehouses).collect();
     let reach = (1, origin.warehouses);
     let random = Random::new(7, &[0]);
-    let mut terminal = Terminal::new(random, constants, origin.scale, homes, reach);
+    let mut terminal = TpccTerminal::new(random, constants, origin.scale, homes, reach);
     (0..count).map(|_| terminal.deal()).collect()
 }
 
-fn answers(store: &dyn Store, inputs: &[Input]) -> Vec<TransactionResult> {
+fn answers(store: &dyn TpccStore, inputs: &[TransactionInput]) -> Vec<TransactionResult> {
     let mut answers = Vec::new();
     let sent = store.session(0, &mut |session| {
         answers = inputs.iter().map(|i| session.run(i).unwrap()).collect();
@@ -343,7 +345,7 @@ fn answers(store: &dyn Store, inputs: &[Input]) -> Vec<TransactionResult> {
 }
 
 /// Returns every number of every row, and the length of every text.
-fn contents(store: &dyn Store, table: Table) -> Vec<Vec<Option<i64>>> {
+fn contents(store: &dyn TpccStore, table: TpccTable) -> Vec<Vec<Option<i64>>> {
     let columns: Vec<String> = table
         .columns()
         .iter()
@@ -372,7 +374,7 @@ fn mariadb_answers_as_sqlite_does_and_ends_up_the_same() {
     }
 }
 
-fn answers_as_sqlite_does(two: &dyn Store) {
+fn answers_as_sqlite_does(two: &dyn TpccStore) {
     let folder = tempfile::tempdir().unwrap();
     let one = sqlite(folder.path(), 1, true);
     let origin = origin(2, 1, SMALL);
@@ -398,13 +400,13 @@ fn answers_as_sqlite_does(two: &dyn Store) {
 }
 
 /// Returns a New-Order whose last item does not exist, after two lines that were already entered.
-fn order_for_nothing(origin: &DatasetSpec) -> NewOrder {
-    let line = |item| OrderLine {
+fn order_for_nothing(origin: &DatasetSpec) -> NewOrderInput {
+    let line = |item| OrderLineInput {
         item,
         supply: 1,
         quantity: 3,
     };
-    NewOrder {
+    NewOrderInput {
         warehouse: 1,
         district: 1,
         customer: 1,
@@ -413,10 +415,10 @@ fn order_for_nothing(origin: &DatasetSpec) -> NewOrder {
     }
 }
 
-fn a_rollback_leaves_nothing(store: &dyn Store) {
+fn a_rollback_leaves_nothing(store: &dyn TpccStore) {
     let origin = fill(store, &origin(1, 1, SMALL));
     let before: Vec<_> = TABLES.iter().map(|t| contents(store, *t)).collect();
-    let sent = [Input::NewOrder(order_for_nothing(&origin))];
+    let sent = [TransactionInput::NewOrder(order_for_nothing(&origin))];
     assert_eq!(answers(store, &sent), [TransactionResult::RolledBack]);
     for (table, before) in TABLES.into_iter().zip(before) {
         assert!(contents(store, table) == before, "{}", table.name());
@@ -424,13 +426,13 @@ fn a_rollback_leaves_nothing(store: &dyn Store) {
     // The connection remains usable.
     let mut whole = order_for_nothing(&origin);
     whole.lines.pop();
-    let open = rows(store, Table::NewOrder);
-    let sent = [Input::NewOrder(whole)];
+    let open = rows(store, TpccTable::NewOrder);
+    let sent = [TransactionInput::NewOrder(whole)];
     assert!(matches!(
         answers(store, &sent)[..],
         [TransactionResult::Committed(_)]
     ));
-    assert_eq!(rows(store, Table::NewOrder), open + 1);
+    assert_eq!(rows(store, TpccTable::NewOrder), open + 1);
     assert_consistent(store, &origin);
 }
 
@@ -467,7 +469,7 @@ fn of_several_customers_of_a_name_the_one_in_the_middle_pays() {
         UPDATE customer SET c_first = 'd', c_credit = 'BC' WHERE c_d_id = 1 AND c_id = 2;
         UPDATE customer SET c_credit = 'BC' WHERE c_d_id = 1 AND c_id = 1";
     store.loader(0).unwrap().execute(sql).unwrap();
-    let payment = Payment {
+    let payment = PaymentInput {
         warehouse: 1,
         district: 2,
         customer_warehouse: 1,
@@ -476,7 +478,7 @@ fn of_several_customers_of_a_name_the_one_in_the_middle_pays() {
         amount: 1234,
         at: 9,
     };
-    answers(&store, &[Input::Payment(payment)]);
+    answers(&store, &[TransactionInput::Payment(payment)]);
     let paid = "SELECT c_id FROM customer WHERE c_payment_cnt = 2";
     assert_eq!(number(&store, paid), 1);
     // Bad credit: the payment is noted.
@@ -490,7 +492,7 @@ fn run(connections: usize) -> DriverSettings {
         connections,
         ramp_up: Duration::from_millis(100),
         time: Duration::from_millis(900),
-        pace: Pace::Full,
+        pace: TransactionPace::Full,
         touched: None,
         seed: 3,
     }
@@ -498,7 +500,7 @@ fn run(connections: usize) -> DriverSettings {
 
 /// Measures as `run` says, and doubles the time while it is too short. On a busy machine, or one whose disk
 /// stalls, a second can pass without a commit.
-fn driven(store: &dyn Store, origin: &DatasetSpec, mut run: DriverSettings) -> DriverResult {
+fn driven(store: &dyn TpccStore, origin: &DatasetSpec, mut run: DriverSettings) -> DriverResult {
     loop {
         let outcome = drive(store, origin, run, &mut (), &mut |_, _| {}, &never());
         let too_short = match &outcome {
@@ -672,10 +674,10 @@ fn a_statement_that_is_under_way_ends_when_it_is_to_stop() {
 }
 
 /// Fills until `parts` parts exist, and then requests a stop.
-fn fill_partly(store: &dyn Store, origin: &DatasetSpec, parts: usize) {
+fn fill_partly(store: &dyn TpccStore, origin: &DatasetSpec, parts: usize) {
     let stop = never();
-    let mut watch = |event: LoadEvent| {
-        if let LoadEvent::At { done, .. } = event {
+    let mut watch = |event: FillProgress| {
+        if let FillProgress::At { done, .. } = event {
             stop.store(done >= parts, Ordering::Relaxed);
         }
     };
@@ -683,7 +685,7 @@ fn fill_partly(store: &dyn Store, origin: &DatasetSpec, parts: usize) {
     assert!(matches!(stopped, TpccError::Stopped), "{stopped:?}");
 }
 
-fn what_was_filled_halfway_is_told_and_gone_on_with(store: &dyn Store, whole: &dyn Store) {
+fn what_was_filled_halfway_is_told_and_gone_on_with(store: &dyn TpccStore, whole: &dyn TpccStore) {
     let origin = origin(6, store.shards(6), SMALL);
     let empty = load(store, &origin, false, &mut |_| {}, &never()).unwrap_err();
     assert!(matches!(empty, TpccError::Empty(_)), "{empty:?}");
@@ -694,7 +696,8 @@ fn what_was_filled_halfway_is_told_and_gone_on_with(store: &dyn Store, whole: &d
         "{halfway:?}"
     );
     let mut continued = false;
-    let mut watch = |event: LoadEvent| continued |= matches!(event, LoadEvent::Continued { .. });
+    let mut watch =
+        |event: FillProgress| continued |= matches!(event, FillProgress::Continued { .. });
     load(store, &origin, true, &mut watch, &never()).unwrap();
     assert!(continued);
     assert_consistent(store, &origin);
@@ -840,8 +843,8 @@ fn too_little_room_is_told_before_and_a_full_disk_when_it_is() {
     assert!(error.next().contains(&format!("--warehouses {fit}")));
     // There seems to be room, and then another writer takes it.
     let mut taken = false;
-    let mut watch = |event: LoadEvent| {
-        if matches!(event, LoadEvent::At { .. }) && !taken {
+    let mut watch = |event: FillProgress| {
+        if matches!(event, FillProgress::At { .. }) && !taken {
             taken = true;
             let rest = vec![1u8; 8 << 20];
             let _ = std::fs::write(disk.path().join("other"), rest);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use hugeleaf_proof::result_format::Row;
+use hugeleaf_proof::result_format::ResultRow;
 use hugeleaf_report::compare::three;
 
 use crate::runs::{Run, Runs, Table, interval, share};
@@ -188,7 +188,7 @@ fn library(runs: &Runs) -> String {
             .results
             .as_ref()
             .and_then(|r| r.row(&row.arm, &row.at, &row.quantity.name));
-        let (old, new) = (row.values(), new.map_or_else(Vec::new, Row::values));
+        let (old, new) = (row.values(), new.map_or_else(Vec::new, ResultRow::values));
         let mut ratios: Vec<f64> = new.iter().zip(&old).map(|(a, b)| a / b).collect();
         ratios.sort_by(f64::total_cmp);
         let figure = match ratios.as_slice() {

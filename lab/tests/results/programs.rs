@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use std::time::Duration;
 
-use hugeleaf_proof::result_format::{Results, Row};
+use hugeleaf_proof::result_format::{ResultRow, Results};
 use hugeleaf_units::{Bytes, PageSize};
 use hugeleaf_verdict::predict::{
-    AccessScan, NoPrediction, Observation, Predicted, ReadLatency, predict,
+    AccessScan, GainPrediction, NoPrediction, ProcessActivity, ReadLatency, predict,
 };
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ impl Gain {
     }
 }
 
-fn is_arm(row: &Row, arm: &str) -> bool {
+fn is_arm(row: &ResultRow, arm: &str) -> bool {
     match arm {
         LIVE => ["promoted", "run"].contains(&row.arm.as_str()),
         arm => row.arm == arm,
@@ -162,7 +162,7 @@ pub fn all(runs: &Runs) -> String {
 }
 
 /// Applies the current model to an earlier observation.
-fn again(value: &Value) -> Result<Predicted, NoPrediction> {
+fn again(value: &Value) -> Result<GainPrediction, NoPrediction> {
     let watched = &value["watched"];
     let number = |of: &Value| of.as_f64().unwrap_or(0.0);
     let time = |name: &str| Duration::from_secs_f64(number(&watched[name]));
@@ -174,7 +174,7 @@ fn again(value: &Value) -> Result<Predicted, NoPrediction> {
         touched: bytes(&look["touched_bytes"]),
         large: bytes(&look["large_bytes"]),
     };
-    let watched = Observation {
+    let watched = ProcessActivity {
         base_page: PageSize::new(Bytes::from_kib(4)).unwrap(), // x86-64
         scans: looks.map(seen).collect(),
         time: time("watched_seconds"),
@@ -208,7 +208,7 @@ fn proven(results: &Results) -> Option<Gain> {
 }
 
 /// Compares the proven gain with the prediction.
-fn verdict(predicted: &Predicted, gain: Option<&Gain>) -> &'static str {
+fn verdict(predicted: &GainPrediction, gain: Option<&Gain>) -> &'static str {
     let range = predicted.low..=predicted.high;
     match gain {
         None => "not proven",

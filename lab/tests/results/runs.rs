@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_proof::compare::{ComparedRow, Side, arms};
+use hugeleaf_proof::compare::{ComparedRow, SideSamples, arms};
 use hugeleaf_proof::result_format::Results;
 use hugeleaf_report::compare::three;
 use serde_json::Value;
@@ -134,7 +134,7 @@ pub fn over(run: &Run, large: &str, small: &str) -> Vec<ComparedRow> {
 /// Returns the ratio of medians, for runs with too few rounds for an interval. The pages keep such measurements, and
 /// say that there were one or two rounds.
 fn of_medians(row: &ComparedRow) -> Option<f64> {
-    let median = |side: &Option<Side>| side.as_ref().map(|side| side.spread.median);
+    let median = |side: &Option<SideSamples>| side.as_ref().map(|side| side.spread.median);
     let ratio = median(&row.b)? / median(&row.a)?;
     (ratio.is_finite() && ratio > 0.0).then_some(ratio)
 }

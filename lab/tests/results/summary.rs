@@ -1,6 +1,6 @@
 //! The table of published or required values, and the values measured here.
 
-use hugeleaf_proof::compare::{ComparedRow, Side};
+use hugeleaf_proof::compare::{ComparedRow, SideSamples};
 
 use crate::runs::{Run, Runs, Table, interval, over, ratio};
 
@@ -55,7 +55,7 @@ pub fn ends(row: &ComparedRow) -> Option<[f64; 3]> {
 
 /// Formats `, 10 pairs`; empty for counted values.
 fn pairs_of(row: &ComparedRow) -> String {
-    let samples = |side: &Option<Side>| side.as_ref().map_or(0, |side| side.samples.len());
+    let samples = |side: &Option<SideSamples>| side.as_ref().map_or(0, |side| side.samples.len());
     match samples(&row.a).min(samples(&row.b)) {
         0 | 1 => String::new(),
         pairs => format!(", {pairs} pairs"),

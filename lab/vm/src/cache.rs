@@ -16,32 +16,32 @@ const SUMS: &str = "SHA256SUMS";
 
 /// The folder of all stored entries.
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub struct ArtifactCache {
     folder: PathBuf,
 }
 
-impl Cache {
+impl ArtifactCache {
     /// Opens the cache in `HUGELEAF_VM_CACHE`, or in the user's cache folder.
     ///
     /// # Errors
     /// If neither is defined, or the folder cannot be made.
-    pub fn open() -> anyhow::Result<Cache> {
+    pub fn open() -> anyhow::Result<ArtifactCache> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let folder = variable("HUGELEAF_VM_CACHE")
             .map(PathBuf::from)
             .or_else(|| Some(PathBuf::from(variable("XDG_CACHE_HOME")?).join("hugeleaf-vm")))
             .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache/hugeleaf-vm")))
             .context("set HUGELEAF_VM_CACHE to a folder: HOME is not set")?;
-        Cache::at(folder)
+        ArtifactCache::at(folder)
     }
 
     /// Opens the cache in a folder.
     ///
     /// # Errors
     /// If the folder cannot be made.
-    pub fn at(folder: PathBuf) -> anyhow::Result<Cache> {
+    pub fn at(folder: PathBuf) -> anyhow::Result<ArtifactCache> {
         fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
-        Ok(Cache { folder })
+        Ok(ArtifactCache { folder })
     }
 
     /// Returns a folder in the cache for files that another program manages.
@@ -78,8 +78,8 @@ impl Cache {
         let _lock = self.lock(&format!("{kind}/{key}"))?;
         match check(&folder) {
             Ok(()) => return Ok(folder),
-            Err(CacheMiss::Absent) => {}
-            Err(CacheMiss::Differs(what)) => {
+            Err(CacheMissReason::Absent) => {}
+            Err(CacheMissReason::Differs(what)) => {
                 eprintln!("{}: {what}; rebuilt", folder.display());
             }
         }
@@ -97,16 +97,16 @@ impl Cache {
     }
 }
 
-enum CacheMiss {
+enum CacheMissReason {
     Absent,
     Differs(String),
 }
 
-fn check(folder: &Path) -> Result<(), CacheMiss> {
+fn check(folder: &Path) -> Result<(), CacheMissReason> {
     if !folder.exists() {
-        return Err(CacheMiss::Absent);
+        return Err(CacheMissReason::Absent);
     }
-    let differs = |what: &str| CacheMiss::Differs(what.to_owned());
+    let differs = |what: &str| CacheMissReason::Differs(what.to_owned());
     let text = fs::read_to_string(folder.join(SUMS)).map_err(|_| differs("has no checksums"))?;
     for line in text.lines() {
         let (sum, name) = line
@@ -169,7 +169,7 @@ pub fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn keep(cache: &Cache, content: &str) -> String {
+    fn keep(cache: &ArtifactCache, content: &str) -> String {
         let folder = cache
             .kept("things", "a", |folder| {
                 Ok(fs::write(folder.join("file"), content)?)
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_is_whole_is_kept_and_what_is_damaged_is_made_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let cache = ArtifactCache::at(folder.path().join("cache")).unwrap();
         assert_eq!(keep(&cache, "one"), "one");
         assert_eq!(keep(&cache, "two"), "one");
         let file = folder.path().join("cache/things/a/file");
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn what_could_not_be_made_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path().to_owned()).unwrap();
+        let cache = ArtifactCache::at(folder.path().to_owned()).unwrap();
         let failed = cache.kept("things", "a", |folder| {
             fs::write(folder.join("half"), "x")?;
             bail!("no room")

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::cache::Cache;
-use crate::missing::missing;
+use crate::cache::ArtifactCache;
+use crate::missing_precondition::missing;
 use crate::process::{need, output, program};
 
 /// Age of lists after which they are fetched again, if possible.
@@ -18,22 +18,22 @@ const LISTS_LAST: Duration = Duration::from_secs(24 * 60 * 60);
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirror {
+pub struct DebianMirror {
     pub archive: String,
     pub security: Option<String>,
 }
 
-impl Mirror {
+impl DebianMirror {
     /// Returns the mirror in `HUGELEAF_VM_MIRROR`, or the one of this machine's own apt.
     ///
     /// # Errors
-    /// [`Missing`](crate::missing::Missing) if there is neither.
-    pub fn find() -> anyhow::Result<Mirror> {
+    /// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) if there is neither.
+    pub fn find() -> anyhow::Result<DebianMirror> {
         if let Some(archive) = std::env::var("HUGELEAF_VM_MIRROR")
             .ok()
             .filter(|address| !address.is_empty())
         {
-            return Ok(Mirror {
+            return Ok(DebianMirror {
                 archive,
                 security: None,
             });
@@ -41,7 +41,7 @@ impl Mirror {
         let format = "$(LABEL)\t$(REPO_URI)";
         let arguments = ["indextargets", "--format", format, "Created-By: Packages"];
         let targets = output(&mut program(need("apt-get", "apt")?, &arguments))?;
-        Mirror::from_targets(&targets).ok_or_else(|| {
+        DebianMirror::from_targets(&targets).ok_or_else(|| {
             missing(
                 "apt on this machine has no Debian archive",
                 "set HUGELEAF_VM_MIRROR to the address of a mirror",
@@ -49,7 +49,7 @@ impl Mirror {
         })
     }
 
-    fn from_targets(targets: &str) -> Option<Mirror> {
+    fn from_targets(targets: &str) -> Option<DebianMirror> {
         let labelled = |wanted: &str| {
             targets
                 .lines()
@@ -57,7 +57,7 @@ impl Mirror {
                 .find(|(label, _)| *label == wanted)
                 .map(|(_, address)| address.to_owned())
         };
-        Some(Mirror {
+        Some(DebianMirror {
             archive: labelled("Debian")?,
             security: labelled("Debian-Security"),
         })
@@ -84,22 +84,26 @@ impl Mirror {
 
 /// The packages of one suite for one architecture.
 #[derive(Debug)]
-pub struct Suite {
+pub struct DebianSuite {
     folder: PathBuf,
     name: String,
     architecture: String,
 }
 
-impl Suite {
+impl DebianSuite {
     /// Opens a suite for an architecture by Debian's name. Lists that are missing or a day old are
     /// fetched. If fetching fails, older lists are used.
     ///
     /// # Errors
     /// If there is no list, and none can be fetched.
-    pub fn open(cache: &Cache, name: &str, architecture: &str) -> anyhow::Result<Suite> {
+    pub fn open(
+        cache: &ArtifactCache,
+        name: &str,
+        architecture: &str,
+    ) -> anyhow::Result<DebianSuite> {
         let lists = format!("apt/{name}-{architecture}");
         let folder = cache.folder(&lists)?;
-        let suite = Suite {
+        let suite = DebianSuite {
             folder,
             name: name.to_owned(),
             architecture: architecture.to_owned(),
@@ -124,12 +128,12 @@ impl Suite {
         for part in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(self.folder.join(part))?;
         }
-        let mirror = Mirror::find()?;
+        let mirror = DebianMirror::find()?;
         let Err(error) = self.update_from(&mirror) else {
             return Ok(());
         };
         // The archive of security updates may be in the middle of a change, and is optional.
-        let without = Mirror {
+        let without = DebianMirror {
             security: None,
             ..mirror
         };
@@ -141,7 +145,7 @@ impl Suite {
         })
     }
 
-    fn update_from(&self, mirror: &Mirror) -> anyhow::Result<()> {
+    fn update_from(&self, mirror: &DebianMirror) -> anyhow::Result<()> {
         let sources = mirror.sources(&self.name);
         fs::write(self.folder.join("sources.list"), sources)?;
         output(self.apt(&["-qq", "update"])?.env("LC_ALL", "C"))?;
@@ -288,13 +292,13 @@ mod tests {
     #[test]
     fn the_mirror_is_the_machines_own() {
         let targets = "Node Source\thttp://c/\nDebian-Security\thttp://b/\nDebian\thttp://a/\n";
-        let mirror = Mirror::from_targets(targets).unwrap();
+        let mirror = DebianMirror::from_targets(targets).unwrap();
         let text = mirror.sources("trixie-backports");
         let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split(' ').collect()).collect();
         let ends: Vec<&[&str]> = lines.iter().map(|l| &l[l.len() - 3..]).collect();
         assert_eq!(ends[0], ["http://a/", "trixie", "main"]);
         assert_eq!(ends[1], ["http://b/", "trixie-security", "main"]);
         assert_eq!(ends[2], ["http://a/", "trixie-backports", "main"]);
-        assert_eq!(Mirror::from_targets("Ubuntu\thttp://a/\n"), None);
+        assert_eq!(DebianMirror::from_targets("Ubuntu\thttp://a/\n"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use hugeleaf_units::Bytes;
 
-use crate::host::{HostDescription, HostFile, MemorySize, Swap};
+use crate::guest_config::{GuestConfig, GuestConfigFile, GuestSwap, MemorySize};
 use crate::image::file_system;
 use crate::kernel::set_executable;
 
@@ -25,7 +25,7 @@ impl GuestPayload {
     ///
     /// # Errors
     /// If there is no room.
-    pub fn new(host: &HostFile, repository: &Path) -> anyhow::Result<GuestPayload> {
+    pub fn new(host: &GuestConfigFile, repository: &Path) -> anyhow::Result<GuestPayload> {
         let guest = GuestPayload {
             folder: tempfile::tempdir()?,
             repository: repository.to_owned(),
@@ -152,9 +152,9 @@ fn copy_tree(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the settings of the host that `start` reads.
-fn settings(host: &HostDescription) -> String {
+fn settings(host: &GuestConfig) -> String {
     let zram = match host.swap {
-        Some(Swap::Zram(size)) => size.0.get().to_string(),
+        Some(GuestSwap::Zram(size)) => size.0.get().to_string(),
         _ => String::new(),
     };
     format!(
@@ -177,7 +177,7 @@ mod tests {
         let text = "title = 'x'\narchitecture = 'arm64'\nuserland = 'small'\nmemory = '1G'\n\
             kernel = { suite = 'a', package = 'b' }\nswap = { zram = '64M' }\ndebugfs = false\n\
             settings = { '/sys/a' = 'never' }\n";
-        let host = HostFile::parse("h", text).unwrap();
+        let host = GuestConfigFile::parse("h", text).unwrap();
         let guest = GuestPayload::new(&host, repository.path()).unwrap();
         guest
             .add_of_repository(&repository.path().join("a"))

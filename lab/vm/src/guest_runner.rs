@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::cache::Cache;
+use crate::cache::ArtifactCache;
+use crate::guest_config::{GuestConfig, GuestConfigFile};
 use crate::guest_payload::GuestPayload;
-use crate::host::{HostDescription, HostFile};
 use crate::image::{self, userlands};
 use crate::kernel::{self, BootFiles};
 use crate::process::{output, program};
-use crate::programs::{Programs, TestProgram, scratch};
+use crate::programs::{GuestPrograms, TestProgram, scratch};
 use crate::qemu::{GuestExit, Machine, to_stdout};
-use crate::results::{ANNOUNCED, HostResult, parse};
+use crate::results::{ANNOUNCED, GuestTestResults, parse};
 
 /// The repository, the cache, and the flag that ends a run early.
 #[derive(Debug)]
 pub struct GuestRunner {
     pub repository: PathBuf,
-    pub cache: Cache,
+    pub cache: ArtifactCache,
     /// Set when this program was asked to end.
     pub stop: Arc<AtomicBool>,
 }
 
 /// A user's command to run in a guest.
 #[derive(Debug)]
-pub struct UserCommand {
+pub struct GuestCommand {
     /// The command, as lines of a shell.
     pub line: String,
     /// Files of this machine to put on the path inside.
@@ -50,7 +50,7 @@ pub struct GuestImages {
 impl GuestImages {
     fn machine<'a>(
         &'a self,
-        host: &'a HostDescription,
+        host: &'a GuestConfig,
         payload: &'a Path,
         guest: &'a GuestPayload,
     ) -> Machine<'a> {
@@ -69,16 +69,16 @@ impl GuestRunner {
     ///
     /// # Errors
     /// If the file of a host is invalid.
-    pub fn hosts(&self) -> anyhow::Result<Vec<HostFile>> {
+    pub fn hosts(&self) -> anyhow::Result<Vec<GuestConfigFile>> {
         let folder = std::env::var_os("HUGELEAF_VM_HOSTS").map(PathBuf::from);
-        HostFile::all(&folder.unwrap_or_else(|| self.repository.join("lab/vm/hosts")))
+        GuestConfigFile::all(&folder.unwrap_or_else(|| self.repository.join("lab/vm/hosts")))
     }
 
     /// Fetches the kernel and userland of a host, or returns the cached ones.
     ///
     /// # Errors
-    /// [`Missing`](crate::missing::Missing) if something is unavailable here.
-    pub fn prepare(&self, host: &HostFile) -> anyhow::Result<GuestImages> {
+    /// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) if something is unavailable here.
+    pub fn prepare(&self, host: &GuestConfigFile) -> anyhow::Result<GuestImages> {
         let d = &host.description;
         let all = userlands(&self.repository.join("lab/vm/userlands.toml"))?;
         let userland = all
@@ -95,8 +95,8 @@ impl GuestRunner {
 
     fn guest(
         &self,
-        host: &HostFile,
-        programs: &Programs,
+        host: &GuestConfigFile,
+        programs: &GuestPrograms,
         prepared: &GuestImages,
     ) -> anyhow::Result<GuestPayload> {
         let guest = GuestPayload::new(host, &self.repository)?;
@@ -113,9 +113,9 @@ impl GuestRunner {
     /// If something is missing or the guest did not run to its end.
     pub fn command(
         &self,
-        host: &HostFile,
-        programs: &Programs,
-        errand: &UserCommand,
+        host: &GuestConfigFile,
+        programs: &GuestPrograms,
+        errand: &GuestCommand,
     ) -> anyhow::Result<i32> {
         let prepared = self.prepare(host)?;
         let guest = self.guest(host, programs, &prepared)?;
@@ -138,7 +138,7 @@ impl GuestRunner {
     ///
     /// # Errors
     /// If something is missing.
-    pub fn shell(&self, host: &HostFile, programs: &Programs) -> anyhow::Result<()> {
+    pub fn shell(&self, host: &GuestConfigFile, programs: &GuestPrograms) -> anyhow::Result<()> {
         let prepared = self.prepare(host)?;
         let guest = self.guest(host, programs, &prepared)?;
         guest.shell()?;
@@ -154,9 +154,9 @@ impl GuestRunner {
     /// then says how it ended.
     pub fn tests(
         &self,
-        host: &HostFile,
-        programs: &Programs,
-    ) -> anyhow::Result<(HostResult, GuestExit)> {
+        host: &GuestConfigFile,
+        programs: &GuestPrograms,
+    ) -> anyhow::Result<(GuestTestResults, GuestExit)> {
         let d = &host.description;
         let prepared = self.prepare(host)?;
         let guest = self.guest(host, programs, &prepared)?;
@@ -171,7 +171,7 @@ impl GuestRunner {
         // Files of an earlier run must not remain among them.
         let _ = std::fs::remove_dir_all(&files);
         machine.files(&files)?;
-        let result = HostResult {
+        let result = GuestTestResults {
             host: host.name.clone(),
             title: d.title.clone(),
             kernel: prepared.kernel.release.clone(),
@@ -191,7 +191,7 @@ impl GuestRunner {
 /// # Errors
 /// If the file of a host names one in another form.
 pub fn programs_of<'a>(
-    hosts: impl IntoIterator<Item = &'a HostFile>,
+    hosts: impl IntoIterator<Item = &'a GuestConfigFile>,
 ) -> anyhow::Result<Vec<TestProgram>> {
     let mut all = Vec::new();
     for host in hosts {
@@ -206,7 +206,11 @@ pub fn programs_of<'a>(
 }
 
 /// Returns the lines that run the tests of one boot.
-fn phase(guest: &GuestPayload, programs: &Programs, tests: &[String]) -> anyhow::Result<String> {
+fn phase(
+    guest: &GuestPayload,
+    programs: &GuestPrograms,
+    tests: &[String],
+) -> anyhow::Result<String> {
     let mut lines =
         "export RUST_TEST_THREADS=1 RUST_BACKTRACE=1 HUGELEAF_CAPTURES=/out/captured\nstatus=0\n"
             .to_owned();

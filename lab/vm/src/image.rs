@@ -12,10 +12,10 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::architecture::Architecture;
-use crate::cache::{Cache, hex};
-use crate::debian::Mirror;
-use crate::host::MemorySize;
-use crate::missing::missing;
+use crate::cache::{ArtifactCache, hex};
+use crate::debian::DebianMirror;
+use crate::guest_config::MemorySize;
+use crate::missing_precondition::missing;
 use crate::process::{need, output, program};
 
 /// A userland, as described by `lab/vm/userlands.toml`.
@@ -44,9 +44,9 @@ pub fn userlands(path: &Path) -> anyhow::Result<BTreeMap<String, Userland>> {
 /// Returns the disk of a userland from the cache, or makes it.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) if a package, a program or a right is missing.
+/// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) if a package, a program or a right is missing.
 pub fn disk(
-    cache: &Cache,
+    cache: &ArtifactCache,
     name: &str,
     userland: &Userland,
     architecture: Architecture,
@@ -82,7 +82,7 @@ fn bootstrap(userland: &Userland, architecture: Architecture, root: &Path) -> an
     } else {
         "extract"
     };
-    let sources = Mirror::find()?.sources(&userland.suite);
+    let sources = DebianMirror::find()?.sources(&userland.suite);
     let mut command = program::<&str>(tool, &["--quiet", "--mode=root"]);
     command
         .arg(format!("--variant={variant}"))

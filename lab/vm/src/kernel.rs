@@ -10,9 +10,9 @@ use std::process::Stdio;
 use anyhow::{Context, bail};
 
 use crate::architecture::Architecture;
-use crate::cache::{Cache, hex};
-use crate::debian::{Suite, named};
-use crate::host::KernelPackage;
+use crate::cache::{ArtifactCache, hex};
+use crate::debian::{DebianSuite, named};
+use crate::guest_config::KernelPackage;
 use crate::process::{need, output, program};
 
 /// Modules that guests may load; a module that is built into a kernel has no file.
@@ -45,13 +45,13 @@ pub struct BootFiles {
 /// Fetches a kernel, or returns the cached one.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) if a package or a program is unavailable.
+/// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) if a package or a program is unavailable.
 pub fn bootable(
-    cache: &Cache,
+    cache: &ArtifactCache,
     kernel: &KernelPackage,
     architecture: Architecture,
 ) -> anyhow::Result<BootFiles> {
-    let suite = Suite::open(cache, &kernel.suite, architecture.debian())?;
+    let suite = DebianSuite::open(cache, &kernel.suite, architecture.debian())?;
     let closure = suite.closure(&kernel.package)?;
     // From 7.2 on Debian ships the image and the modules in separate packages.
     let image = named(&closure, &["linux-binary-", "linux-image-"])?;
@@ -147,15 +147,15 @@ fn busybox(unpacked: &Path) -> anyhow::Result<PathBuf> {
 /// Returns a 32-bit program that runs on a 64-bit kernel: busybox, as the file `busybox-32`.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) if its package cannot be fetched.
+/// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) if its package cannot be fetched.
 pub fn busybox_32(
-    cache: &Cache,
+    cache: &ArtifactCache,
     suite: &str,
     architecture: Architecture,
 ) -> anyhow::Result<PathBuf> {
     let narrow = architecture.debian_32();
     let key = format!("busybox-32_{suite}_{narrow}");
-    let suite = Suite::open(cache, suite, narrow)?;
+    let suite = DebianSuite::open(cache, suite, narrow)?;
     let folder = cache.kept("programs", &key, |folder| {
         let unpacked = tempfile::tempdir_in(cache.folder("programs")?)?;
         suite.unpack("busybox-static", unpacked.path())?;

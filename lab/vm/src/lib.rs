@@ -8,19 +8,19 @@
 //! installed, nothing is mounted, and guests have no network. The checks of the tests inside are in
 //! `lab/vm/tests/every_host`; this crate is independent of hugeleaf's functions.
 //!
-//! Main types: [`HostFile`](host::HostFile), [`Cache`](cache::Cache), [`GuestPayload`](guest_payload::GuestPayload),
+//! Main types: [`GuestConfigFile`](guest_config::GuestConfigFile), [`ArtifactCache`](cache::ArtifactCache), [`GuestPayload`](guest_payload::GuestPayload),
 //! [`GuestExit`](qemu::GuestExit).
 
 pub mod architecture;
 pub mod cache;
 pub mod debian;
+pub mod guest_config;
 pub mod guest_payload;
 pub mod guest_runner;
 pub mod harness_output;
-pub mod host;
 pub mod image;
 pub mod kernel;
-pub mod missing;
+pub mod missing_precondition;
 pub mod process;
 pub mod programs;
 pub mod qemu;

@@ -12,14 +12,14 @@ use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use hugeleaf_units::Bytes;
 use hugeleaf_vm::architecture::Architecture;
-use hugeleaf_vm::cache::Cache;
-use hugeleaf_vm::guest_runner::{GuestRunner, UserCommand, programs_of};
+use hugeleaf_vm::cache::ArtifactCache;
+use hugeleaf_vm::guest_config::{GuestConfigFile, MemorySize};
+use hugeleaf_vm::guest_runner::{GuestCommand, GuestRunner, programs_of};
 use hugeleaf_vm::harness_output::SummaryRewriter;
-use hugeleaf_vm::host::{HostFile, MemorySize};
-use hugeleaf_vm::missing::Missing;
-use hugeleaf_vm::programs::{self, Programs};
+use hugeleaf_vm::missing_precondition::MissingPrecondition;
+use hugeleaf_vm::programs::{self, GuestPrograms};
 use hugeleaf_vm::qemu::GuestExit;
-use hugeleaf_vm::results::{HostResult, TestOutcome, page, sums};
+use hugeleaf_vm::results::{GuestTestResults, TestOutcome, page, sums};
 
 /// Run commands, a shell or tests on real kernels in virtual machines.
 ///
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
         Ok(status) => status,
         Err(error) => {
             eprintln!("hugeleaf-vm: {error:#}");
-            let lacks = error.is::<Missing>();
+            let lacks = error.is::<MissingPrecondition>();
             ExitCode::from(if lacks { 3 } else { 125 })
         }
     }
@@ -123,7 +123,7 @@ fn run(command: VmCommand) -> anyhow::Result<ExitCode> {
     }
     let workshop = GuestRunner {
         repository,
-        cache: Cache::open()?,
+        cache: ArtifactCache::open()?,
         stop,
     };
     match command {
@@ -150,7 +150,7 @@ fn run(command: VmCommand) -> anyhow::Result<ExitCode> {
         } => {
             let mut hosts = chosen(&workshop, &hosts)?;
             if quick {
-                hosts.retain_mut(HostFile::only_quick);
+                hosts.retain_mut(GuestConfigFile::only_quick);
             }
             test(&workshop, hosts, jobs, record)
         }
@@ -162,7 +162,7 @@ fn run(command: VmCommand) -> anyhow::Result<ExitCode> {
 fn one_command(workshop: &GuestRunner, run: RunArgs) -> anyhow::Result<ExitCode> {
     let host = with(find_host(workshop, &run.host)?, run.userland, run.memory);
     let programs = compile(workshop, &[], host.description.architecture)?;
-    let errand = UserCommand {
+    let errand = GuestCommand {
         line: run.line.join(" "),
         add: run.add,
         limit: Duration::from_secs(run.limit),
@@ -173,7 +173,11 @@ fn one_command(workshop: &GuestRunner, run: RunArgs) -> anyhow::Result<ExitCode>
 }
 
 /// Returns a host with another userland, and with other memory on one node.
-fn with(mut host: HostFile, userland: Option<String>, memory: Option<Bytes>) -> HostFile {
+fn with(
+    mut host: GuestConfigFile,
+    userland: Option<String>,
+    memory: Option<Bytes>,
+) -> GuestConfigFile {
     let description = &mut host.description;
     if let Some(userland) = userland {
         description.userland = userland;
@@ -202,7 +206,7 @@ fn list(workshop: &GuestRunner) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn find_host(workshop: &GuestRunner, name: &str) -> anyhow::Result<HostFile> {
+fn find_host(workshop: &GuestRunner, name: &str) -> anyhow::Result<GuestConfigFile> {
     let hosts = workshop.hosts()?;
     let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     match hosts.iter().find(|h| h.name == name) {
@@ -211,7 +215,7 @@ fn find_host(workshop: &GuestRunner, name: &str) -> anyhow::Result<HostFile> {
     }
 }
 
-fn chosen(workshop: &GuestRunner, names: &[String]) -> anyhow::Result<Vec<HostFile>> {
+fn chosen(workshop: &GuestRunner, names: &[String]) -> anyhow::Result<Vec<GuestConfigFile>> {
     if names.is_empty() {
         return workshop.hosts();
     }
@@ -221,9 +225,9 @@ fn chosen(workshop: &GuestRunner, names: &[String]) -> anyhow::Result<Vec<HostFi
 /// Compiles the programs that hosts of an architecture run.
 fn compile(
     workshop: &GuestRunner,
-    hosts: &[HostFile],
+    hosts: &[GuestConfigFile],
     architecture: Architecture,
-) -> anyhow::Result<Programs> {
+) -> anyhow::Result<GuestPrograms> {
     let same = hosts
         .iter()
         .filter(|h| h.description.architecture == architecture);
@@ -231,19 +235,20 @@ fn compile(
 }
 
 /// Programs of each architecture, compiled at their first use.
-type Compiled = BTreeMap<Architecture, OnceLock<anyhow::Result<Programs>>>;
+type ProgramsByArchitecture = BTreeMap<Architecture, OnceLock<anyhow::Result<GuestPrograms>>>;
 
 /// Runs the tests of hosts, several at a time. Hosts of this machine's own architecture are first, while cargo
 /// compiles for the others.
 fn test(
     workshop: &GuestRunner,
-    mut hosts: Vec<HostFile>,
+    mut hosts: Vec<GuestConfigFile>,
     jobs: usize,
     record: bool,
 ) -> anyhow::Result<ExitCode> {
     hosts.sort_by_key(|h| Some(h.description.architecture) != Architecture::own());
     let architectures = hosts.iter().map(|h| h.description.architecture);
-    let compiled: Compiled = architectures.map(|each| (each, OnceLock::new())).collect();
+    let compiled: ProgramsByArchitecture =
+        architectures.map(|each| (each, OnceLock::new())).collect();
     let (hosts, compiled, next) = (&hosts, &compiled, &AtomicUsize::new(0));
     let one_by_one = || {
         let mut good = true;
@@ -277,8 +282,8 @@ fn test(
 /// are printed by name, and are not a failure.
 fn test_one(
     workshop: &GuestRunner,
-    host: &HostFile,
-    programs: &anyhow::Result<Programs>,
+    host: &GuestConfigFile,
+    programs: &anyhow::Result<GuestPrograms>,
     record: bool,
 ) -> bool {
     let ran = match programs {
@@ -292,8 +297,8 @@ fn test_one(
 }
 
 /// Prints why a host was not run; returns true if the only cause is a missing precondition.
-fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
-    let missing = error.is::<Missing>();
+fn only_missing(host: &GuestConfigFile, error: &anyhow::Error) -> bool {
+    let missing = error.is::<MissingPrecondition>();
     let kind = if missing { "not run: " } else { "" };
     println!("{kind}host {}: {error:#}", host.name);
     missing
@@ -302,7 +307,7 @@ fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
 /// Prints the result of a run; returns true if it is good.
 fn print_result(
     workshop: &GuestRunner,
-    result: &HostResult,
+    result: &GuestTestResults,
     ended: &GuestExit,
     record: bool,
 ) -> anyhow::Result<bool> {

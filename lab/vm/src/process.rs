@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::missing::missing;
+use crate::missing_precondition::missing;
 
 /// Finds a program by name on PATH or in the folders of system programs.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -20,7 +20,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// Finds a program, or returns an error that names its Debian package.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) if it does not exist.
+/// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) if it does not exist.
 pub fn need(name: &str, package: &str) -> anyhow::Result<PathBuf> {
     find(name).ok_or_else(|| {
         missing(
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn what_is_not_there_names_its_package() {
         let error = need("hugeleaf-no-such-program", "some-package").unwrap_err();
-        assert!(error.is::<crate::missing::Missing>());
+        assert!(error.is::<crate::missing_precondition::MissingPrecondition>());
         assert!(error.to_string().contains("some-package"));
     }
 

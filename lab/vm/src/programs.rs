@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::architecture::Architecture;
 use crate::guest_payload::GuestPayload;
-use crate::missing::missing;
+use crate::missing_precondition::missing;
 use crate::process::{find, need, output, program};
 
 /// A test program: a package's folder and the name of its test program, such as `vm/every_host`.
@@ -38,7 +38,7 @@ impl TestProgram {
 }
 
 #[derive(Debug)]
-pub struct Programs {
+pub struct GuestPrograms {
     architecture: Architecture,
     /// The program `hugeleaf`.
     pub hugeleaf: PathBuf,
@@ -48,13 +48,13 @@ pub struct Programs {
 /// Compiles hugeleaf and some of its test programs.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) if there is no compiler for that architecture; otherwise
+/// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) if there is no compiler for that architecture; otherwise
 /// the errors of cargo.
 pub fn build(
     repository: &Path,
     architecture: Architecture,
     tests: &[TestProgram],
-) -> anyhow::Result<Programs> {
+) -> anyhow::Result<GuestPrograms> {
     let cargo = Cargo {
         repository,
         architecture,
@@ -92,7 +92,7 @@ pub fn build(
             bail!("there is no test program {}/{}", test.krate, test.name);
         }
     }
-    Ok(Programs {
+    Ok(GuestPrograms {
         architecture,
         hugeleaf: found.hugeleaf.context("cargo built no hugeleaf")?,
         tests: found.tests,
@@ -214,7 +214,7 @@ fn krate_of(message: &Value, repository: &Path) -> Option<String> {
     Some(inside.parent()?.to_string_lossy().into_owned())
 }
 
-impl Programs {
+impl GuestPrograms {
     /// Adds hugeleaf and the files that its tests read to a guest.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::architecture::Architecture;
-use crate::host::{HostDescription, Swap};
+use crate::guest_config::{GuestConfig, GuestSwap};
 use crate::kernel::BootFiles;
 use crate::process::{last_lines, need, output, program};
 
@@ -71,7 +71,7 @@ impl GuestExit {
 
 #[derive(Debug)]
 pub struct Machine<'a> {
-    pub host: &'a HostDescription,
+    pub host: &'a GuestConfig,
     pub kernel: &'a BootFiles,
     /// Disk of its userland; it is not written to.
     pub root: &'a Path,
@@ -85,7 +85,7 @@ impl Machine<'_> {
     /// Returns the command that starts it, interactive or watched.
     ///
     /// # Errors
-    /// [`Missing`](crate::missing::Missing) if QEMU is not installed.
+    /// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) if QEMU is not installed.
     fn command(&self, person: bool) -> anyhow::Result<Command> {
         let architecture = self.host.architecture;
         let emulator = need(architecture.emulator(), architecture.emulator_package())?;
@@ -183,7 +183,7 @@ impl Machine<'_> {
             words.push("no_timer_check".to_owned());
         }
         let mut modules = self.host.modules.clone();
-        if matches!(self.host.swap, Some(Swap::Zram(_))) {
+        if matches!(self.host.swap, Some(GuestSwap::Zram(_))) {
             // Its default compressor is a module of its own on some kernels.
             modules.extend(["lzo_rle", "zram"].map(str::to_owned));
         }
@@ -206,7 +206,7 @@ impl Machine<'_> {
             ("payload", self.payload.to_owned(), "readonly=on"),
             ("files", files, "cache=writeback"),
         ];
-        if let Some(Swap::Disk(size)) = self.host.swap {
+        if let Some(GuestSwap::Disk(size)) = self.host.swap {
             disks.push((
                 "swap",
                 self.empty_disk("swap", size.0.get())?,
@@ -270,8 +270,8 @@ impl Machine<'_> {
         let mut watch = OutputWatch {
             start: Instant::now(),
             booted: None,
-            output: Tail::open(&self.folder.join("output"))?,
-            console: Tail::open(&self.folder.join("console"))?,
+            output: FileFollower::open(&self.folder.join("output"))?,
+            console: FileFollower::open(&self.folder.join("console"))?,
             recent: String::new(),
             panicked: false,
         };
@@ -398,8 +398,8 @@ impl Drop for QemuProcess {
 struct OutputWatch {
     start: Instant,
     booted: Option<Duration>,
-    output: Tail,
-    console: Tail,
+    output: FileFollower,
+    console: FileFollower,
     recent: String,
     panicked: bool,
 }
@@ -422,15 +422,15 @@ impl OutputWatch {
 }
 
 /// The output added to a file since the last read.
-struct Tail {
+struct FileFollower {
     file: File,
     passed: u64,
 }
 
-impl Tail {
-    fn open(path: &Path) -> anyhow::Result<Tail> {
+impl FileFollower {
+    fn open(path: &Path) -> anyhow::Result<FileFollower> {
         let file = File::open(path)?;
-        Ok(Tail { file, passed: 0 })
+        Ok(FileFollower { file, passed: 0 })
     }
 
     fn pass_on(&mut self, mut each: impl FnMut(&[u8])) -> anyhow::Result<()> {

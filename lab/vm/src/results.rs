@@ -21,7 +21,7 @@ pub struct TestResult {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct HostResult {
+pub struct GuestTestResults {
     pub host: String,
     pub title: String,
     /// The kernel's release, and its Debian version.
@@ -67,9 +67,9 @@ pub fn parse(output: &str) -> Vec<TestResult> {
 ///
 /// # Errors
 /// If one cannot be read.
-pub fn recorded(repository: &Path) -> anyhow::Result<Vec<HostResult>> {
+pub fn recorded(repository: &Path) -> anyhow::Result<Vec<GuestTestResults>> {
     let folder = repository.join("lab/vm/results");
-    let mut results: Vec<HostResult> = Vec::new();
+    let mut results: Vec<GuestTestResults> = Vec::new();
     for entry in std::fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
         let path = entry?.path();
         let text = std::fs::read_to_string(&path)?;
@@ -86,7 +86,7 @@ pub fn sums(tests: &[TestResult]) -> String {
 }
 
 /// Returns the page `docs/reference/hosts.md`.
-pub fn page(results: &[HostResult]) -> String {
+pub fn page(results: &[GuestTestResults]) -> String {
     let mut text = String::from(HEAD);
     text.push_str(
         "\n| host | configuration | kernel | boot | duration | tests passed / failed / not run |\n",
@@ -138,7 +138,7 @@ const CAPABILITIES: &str = "vm/every_host";
 
 /// Returns the table of hosts and capabilities; a capability that a host leaves out has an empty
 /// cell.
-fn capabilities(results: &[HostResult]) -> String {
+fn capabilities(results: &[GuestTestResults]) -> String {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     let mut cells: BTreeMap<(&str, &str), &TestOutcome> = BTreeMap::new();
     for r in results {
@@ -181,7 +181,7 @@ fn capabilities(results: &[HostResult]) -> String {
 }
 
 /// Returns the section of a host: tests that were not run or failed, with the reasons.
-fn section(r: &HostResult) -> String {
+fn section(r: &GuestTestResults) -> String {
     let mut text = format!(
         "\n## {}\n\n{}. {}, {}.\n",
         r.host, r.title, r.kernel, r.date
@@ -258,7 +258,7 @@ not run: the part of half with swap: needs swap
 
     #[test]
     fn results_come_back_from_their_file_and_fill_the_page() {
-        let result = HostResult {
+        let result = GuestTestResults {
             host: "x86-6.1".to_owned(),
             title: "old".to_owned(),
             kernel: "6.1.0".to_owned(),
@@ -268,7 +268,7 @@ not run: the part of half with swap: needs swap
             tests: parse(OUTPUT),
         };
         let text = serde_json::to_string_pretty(&result).unwrap();
-        let back: HostResult = serde_json::from_str(&text).unwrap();
+        let back: GuestTestResults = serde_json::from_str(&text).unwrap();
         assert_eq!(back.tests, result.tests);
         let page = page(&[back]);
         for part in [

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hugeleaf_vm::host::HostFile;
+use hugeleaf_vm::guest_config::GuestConfigFile;
 use hugeleaf_vm::results::{page, recorded};
 
 #[allow(clippy::unwrap_used)]
@@ -40,7 +40,7 @@ fn add_sources(folder: &Path, text: &mut String) {
 /// The harness reports no error for a filter without a match: the host would silently lose the tests.
 #[test]
 fn hosts_name_programs_and_tests_that_exist() {
-    for host in HostFile::all(&repository().join("lab/vm/hosts")).unwrap() {
+    for host in GuestConfigFile::all(&repository().join("lab/vm/hosts")).unwrap() {
         let lists = host.description.tests.iter().flatten();
         for line in lists.chain(&host.description.quick) {
             let mut words = line.split(' ');
@@ -66,7 +66,7 @@ fn hosts_name_programs_and_tests_that_exist() {
 fn every_host_with_tests_has_a_result() {
     let results = recorded(repository()).unwrap();
     let mut with: Vec<&str> = results.iter().map(|r| r.host.as_str()).collect();
-    let mut hosts = HostFile::all(&repository().join("lab/vm/hosts")).unwrap();
+    let mut hosts = GuestConfigFile::all(&repository().join("lab/vm/hosts")).unwrap();
     hosts.retain(|host| !host.description.tests.is_empty());
     let mut names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
     names.sort_unstable();

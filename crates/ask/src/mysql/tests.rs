@@ -178,7 +178,7 @@ proptest! {
         let _ = MysqlAddress::parse(&format!("{scheme}{text}"));
         let _ = greeting(&bytes);
         let _ = refused(&bytes);
-        let _ = PacketReader(&bytes).counted();
+        let _ = PacketCursor(&bytes).counted();
         let _ = proof(&bytes, &text, &bytes);
         let answers = vec![greeted("mysql_native_password"), bytes.clone()];
         let _ = with(answers, |wire| log_in(wire, &MysqlAddress::default()));

@@ -9,7 +9,7 @@ use hugeleaf_plan::host_changes::{
     inspect,
 };
 use hugeleaf_plan::{CurrentHost, Plan, check, parse, steps};
-use hugeleaf_report::apply::{self as view, ApplyContext, apply_json, dry_run, dry_run_json};
+use hugeleaf_report::apply::{self as view, AppliedPlanRemarks, apply_json, dry_run, dry_run_json};
 use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
@@ -65,7 +65,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let (warnings, in_force) = compared_with_host(&plan, context)?;
     let steps = steps(&plan);
     let (shown, by_hand) = (args.plan.display().to_string(), plan.by_hand());
-    let asked = ApplyContext {
+    let asked = AppliedPlanRemarks {
         plan: &shown,
         by_hand: &by_hand,
         warnings: &warnings,
@@ -189,7 +189,7 @@ fn compared_with_host(plan: &Plan, context: &Context) -> Result<(Vec<String>, Ve
 
 fn preview(
     steps: &[hugeleaf_plan::Step],
-    asked: ApplyContext<'_>,
+    asked: AppliedPlanRemarks<'_>,
     context: &Context,
 ) -> Result<CommandStatus, Failure> {
     let (looked, obstacles) = inspect(&context.root, steps);

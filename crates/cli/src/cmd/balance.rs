@@ -74,7 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     let statuses = Mutex::new(Vec::new());
     let is_shown = !args.once && !context.json;
     let bar = args.once.then(|| Bar::spinner("measuring the servers"));
-    let pass = PassResult::default();
+    let pass = BalancePassResult::default();
     let say = |said: LogEvent| {
         let has_failed = said.what == "failed";
         pass.has_failed.fetch_or(has_failed, Ordering::Relaxed);
@@ -114,13 +114,13 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
 
 /// The result of a single pass over all targets.
 #[derive(Default)]
-struct PassResult {
+struct BalancePassResult {
     has_failed: AtomicBool,
     /// Number of targets whose servers all answered, and whose resizes are complete.
     settled: AtomicUsize,
 }
 
-impl PassResult {
+impl BalancePassResult {
     /// Returns true if the pass over this target has made enough scans, and waits for no first answer and no resize.
     fn ends(&self, core: &Controller, now: Duration) -> bool {
         let is_waiting = core.is_moving() || core.is_waiting(now);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_pass_is_good_if_all_targets_settled_and_nothing_failed() {
-        let pass = PassResult::default();
+        let pass = BalancePassResult::default();
         pass.settled.store(1, Ordering::Relaxed);
         assert!(pass.is_good(1) && !pass.is_good(2));
         pass.has_failed.store(true, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use crate::context::{CommandStatus, Context, Failure, print_stderr};
 use crate::progress::{Bar, BarLayout};
 
 pub use failure::failure;
-pub use setup::{OutputArgs, Setup};
+pub use setup::{BenchSetup, OutputArgs};
 pub use size_lists::{WorkingSets, named, once, parse_count, parse_rounds, usual};
 
 #[derive(Debug, clap::Args)]
@@ -37,11 +37,11 @@ pub struct Args {
     #[arg(long)]
     list: bool,
     #[command(subcommand)]
-    workload: Option<Workload>,
+    workload: Option<BenchSubcommand>,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Workload {
+enum BenchSubcommand {
     /// Measure the latency of dependent random reads, by working set and page size
     Chase(chase::Args),
     /// Measure a workload that a file describes; short form: hugeleaf bench NAME
@@ -77,7 +77,7 @@ impl Args {
     /// Returns the number of words from the name of a workload on, if `file` was left out before it.
     pub(crate) fn short_form(&self) -> Option<usize> {
         match &self.workload {
-            Some(Workload::Named(words)) => Some(words.len()),
+            Some(BenchSubcommand::Named(words)) => Some(words.len()),
             _ => None,
         }
     }
@@ -93,17 +93,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failu
     }
     match &args.workload {
         None => workload_file::list(context),
-        Some(Workload::Amm(_)) => Err(in_the_lab("amm")),
-        Some(Workload::Mover(_)) => Err(in_the_lab("mover")),
-        Some(Workload::Oltp(_)) => Err(in_the_lab("oltp")),
-        Some(Workload::Pagetables(_)) => Err(in_the_lab("pagetables")),
-        Some(Workload::Pin(_)) => Err(in_the_lab("pin")),
+        Some(BenchSubcommand::Amm(_)) => Err(in_the_lab("amm")),
+        Some(BenchSubcommand::Mover(_)) => Err(in_the_lab("mover")),
+        Some(BenchSubcommand::Oltp(_)) => Err(in_the_lab("oltp")),
+        Some(BenchSubcommand::Pagetables(_)) => Err(in_the_lab("pagetables")),
+        Some(BenchSubcommand::Pin(_)) => Err(in_the_lab("pin")),
         // `file` was put in before the name, so this is left only after `--`.
-        Some(Workload::Named(_)) => Err(Failure::usage(
+        Some(BenchSubcommand::Named(_)) => Err(Failure::usage(
             "bench: a workload cannot follow --",
             "hugeleaf bench --list",
         )),
-        Some(Workload::Chase(args)) => {
+        Some(BenchSubcommand::Chase(args)) => {
             let about = ExperimentOptions {
                 name: "chase",
                 output: &args.output,
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failu
                     .map_err(|error| failure("chase", &error))
             })
         }
-        Some(Workload::File(args)) => {
+        Some(BenchSubcommand::File(args)) => {
             if let Some(status) = args.before(context)? {
                 return Ok(status);
             }
@@ -147,13 +147,13 @@ pub fn measured(
     experiment: &ExperimentOptions<'_>,
     context: &Context,
     measure: impl FnOnce(
-        &Setup,
+        &BenchSetup,
         &BenchContext<'_>,
         &mut dyn FnMut(BenchEvent),
     ) -> Result<Results, Failure>,
 ) -> Result<CommandStatus, Failure> {
     let output = experiment.output;
-    let setup = Setup::new(experiment.name, output, context)?;
+    let setup = BenchSetup::new(experiment.name, output, context)?;
     let machine = BenchContext {
         root: &context.root,
         host: &setup.host,

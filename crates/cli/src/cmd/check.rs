@@ -10,7 +10,7 @@ use hugeleaf_proof::past_gains::{GainsByArm, add};
 use hugeleaf_report::check::{check as screen, check_json};
 use hugeleaf_verdict::check::{CheckInput, CheckState, WorkloadProfile, check, file_systems};
 
-use super::result_files::read_folder;
+use super::read_results::read_folder;
 
 use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;

@@ -13,7 +13,7 @@ use hugeleaf_report::document::Document;
 use hugeleaf_report::json::answer;
 
 use super::prove::Fraction;
-use super::result_files::{read, read_folder};
+use super::read_results::{read, read_folder};
 use crate::context::{CommandStatus, Context, Failure, print_stderr};
 
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,7 @@ pub mod plan;
 pub mod predict;
 pub mod promote;
 pub mod prove;
-mod result_files;
+mod read_results;
 pub mod run;
 pub mod status;
 pub mod top;

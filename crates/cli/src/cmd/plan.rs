@@ -1,9 +1,9 @@
 //! Implements `hugeleaf plan`.
 
+mod demand_source_flags;
 mod flags;
 mod pool_sampling;
 mod selected_services;
-mod source_flags;
 
 use std::path::{Path, PathBuf};
 

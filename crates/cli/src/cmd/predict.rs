@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_host::Host;
 use hugeleaf_host::process::cpu_time::{CpuUsage, cpu_usage};
-use hugeleaf_mover::ScanOptions;
+use hugeleaf_mover::WorkingSetOptions;
 use hugeleaf_mover::walk_time;
 use hugeleaf_proof::bench::{BenchContext, memory_limit};
 use hugeleaf_proof::circumstances;
@@ -62,7 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.stop_on_signals()?;
     let bar = Bar::spinner(&format!("watching {}", args.target));
     let pids = busiest(context, &pids);
-    let watch = ScanOptions {
+    let watch = WorkingSetOptions {
         time: args.time,
         held: args.longest_stall,
         stop: &context.stop,
@@ -146,7 +146,7 @@ impl Args {
 
     fn reads(&self, context: &Context, host: &Host, size: Bytes) -> Result<ReadLatency, Failure> {
         if let Some(path) = &self.chase {
-            let results = super::result_files::read(path)?;
+            let results = super::read_results::read(path)?;
             return table(&results, size).ok_or_else(|| {
                 Failure::missing(
                     format!(

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use hugeleaf_host::TargetError;
 use hugeleaf_mover::{
-    BytesByReason, DemoteOptions, Outcome, Pace, Percent, PreconditionError, Progress,
-    PromoteOptions, demote, promote,
+    BytesByReason, DemoteOptions, Outcome, Percent, PreconditionError, Progress, PromoteOptions,
+    StallLimits, demote, promote,
 };
 use hugeleaf_report::promote::{
-    ALL, Direction, HostCommands, JobScheduler, PromoteRequest, json, page,
+    ALL, BootTaskRunner, HostCommands, PromoteRequest, PromotionDirection, json, page,
 };
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_units::parse_time;
@@ -80,8 +80,8 @@ struct ProcessChangeArgs {
 }
 
 impl ProcessChangeArgs {
-    const fn pace(&self) -> Pace {
-        Pace {
+    const fn pace(&self) -> StallLimits {
+        StallLimits {
             budget: self.budget,
             longest_stall: self.longest_stall,
         }
@@ -99,7 +99,7 @@ pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<CommandStatu
     run(
         &args.common,
         context,
-        Direction::Promote,
+        PromotionDirection::Promote,
         |host, pids, progress| {
             let (kernel, root) = (&context.kernel, &context.root);
             promote(kernel, root, host, pids, &options, progress, &context.stop)
@@ -116,7 +116,7 @@ pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<CommandStatus,
     run(
         &args.common,
         context,
-        Direction::Demote,
+        PromotionDirection::Demote,
         |host, pids, progress| {
             let (kernel, root) = (&context.kernel, &context.root);
             demote(kernel, root, host, pids, &options, progress, &context.stop)
@@ -129,7 +129,7 @@ type ProgressSink<'a> = &'a mut dyn FnMut(&Progress<'_>);
 fn run(
     common: &ProcessChangeArgs,
     context: &Context,
-    direction: Direction,
+    direction: PromotionDirection,
     change: impl FnOnce(
         &hugeleaf_host::Host,
         &[Pid],
@@ -181,16 +181,16 @@ pub fn own_path() -> String {
 }
 
 /// Returns the scheduler of the host. sd_booted(3) recognises systemd by this folder.
-pub fn scheduler(context: &Context) -> JobScheduler {
+pub fn scheduler(context: &Context) -> BootTaskRunner {
     let exists = |path: &str| context.root.path(path).is_dir();
     if exists("run/systemd/system") {
-        JobScheduler::Systemd
+        BootTaskRunner::Systemd
     } else if exists("etc/cron.d")
         && (exists("var/spool/cron/crontabs") || exists("var/spool/cron"))
     {
-        JobScheduler::Cron
+        BootTaskRunner::Cron
     } else {
-        JobScheduler::Unknown
+        BootTaskRunner::Unknown
     }
 }
 

@@ -5,14 +5,14 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_mover::{Pace, Percent};
+use hugeleaf_mover::{Percent, StallLimits};
 use hugeleaf_proof::experiment::{ProveError, design};
 use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::stats::{LogRatioInterval, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{
-    Design, ExperimentEvent, ExperimentSettings, FinalPages, LiveSubject, Metric, MetricError,
-    Subject, SubjectError, Verdict, circumstances, run as experiment,
+    ExperimentDesign, ExperimentEvent, ExperimentSettings, FinalPages, LiveSubject, Metric,
+    MetricError, Subject, SubjectError, Verdict, circumstances, run as experiment,
 };
 use hugeleaf_report::document::{Cell, Document, Note, TextOptions, counted};
 use hugeleaf_report::prove::{page, whole_page};
@@ -165,7 +165,7 @@ fn parse_pairs(text: &str) -> Result<usize, String> {
 
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("prove")?;
-    let spec: MetricSpec = (args.metric.parse()).map_err(|e: metric::SpecError| {
+    let spec: MetricSpec = (args.metric.parse()).map_err(|e: metric::MetricSpecError| {
         Failure::usage(
             e.to_string(),
             "hugeleaf prove --help    # lists the metrics",
@@ -180,7 +180,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         &host,
         &name,
         &pids,
-        Pace {
+        StallLimits {
             budget: args.budget,
             longest_stall: args.longest_stall,
         },
@@ -260,8 +260,8 @@ fn dry_run(
     let prepared = subject.prepare().map_err(ProveError::from)?;
     metric.read(stop)?;
     let design = match design(&prepared, &settings(args))? {
-        Design::BeforeAfter => "before and after",
-        Design::RandomPairs => "in pairs of random order, balanced in blocks",
+        ExperimentDesign::BeforeAfter => "before and after",
+        ExperimentDesign::RandomPairs => "in pairs of random order, balanced in blocks",
     };
     let interval = args.interval.max(metric.least_interval);
     let would = format!(

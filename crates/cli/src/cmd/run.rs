@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use hugeleaf_host::limits;
-use hugeleaf_host::{Host, Program, ProgramError, RunPageKind, find_program, has_hidden_sqlite};
+use hugeleaf_host::{
+    Host, ProgramError, ProgramFile, RunPageKind, find_program, has_hidden_sqlite,
+};
 use hugeleaf_launcher::{
     PreloadLibrary, PreparedWatch, SqliteCacheSettings, WatchReport, find_obstacle, library_for,
     place, set_numa, variables,
@@ -16,13 +18,13 @@ use hugeleaf_launcher::{
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_report::document::TextOptions;
 use hugeleaf_report::json::answer;
-use hugeleaf_report::run::{Exit, RecordedSettings, RunReport, hidden_sqlite_line};
+use hugeleaf_report::run::{ProgramExit, RecordedSettings, RunReport, hidden_sqlite_line};
 use hugeleaf_report::run_preview::{RunPreview, json, mapping, missing_line, page};
 use hugeleaf_sys::{ChildExit, ChildProgram, OnExisting, Pid, StagedFile, end_by, own_pid};
 use hugeleaf_units::{Bytes, Ladder, PageKind, Rung};
 use hugeleaf_verdict::findings::shell_word;
-use hugeleaf_verdict::run_requests::ldr_cntrl::{AixRequest, translate};
-use hugeleaf_verdict::run_requests::{
+use hugeleaf_verdict::run_policy::ldr_cntrl::{AixRequest, translate};
+use hugeleaf_verdict::run_policy::{
     NumaPolicy, PagePolicy, PreloadObstacle, ResolvedPolicy, RunFlags, RunMemoryKind, resolve,
 };
 
@@ -135,7 +137,7 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     let program = program(args, context)?;
     let obstacle = program.as_ref().and_then(|p| find_obstacle(&policy, p));
     let hides_sqlite =
-        |program: &&Program| args.sqlite.is_some() && has_hidden_sqlite(&program.path);
+        |program: &&ProgramFile| args.sqlite.is_some() && has_hidden_sqlite(&program.path);
     let hidden_sqlite = program.as_ref().filter(hides_sqlite);
     if let (Some(obstacle), Some(role)) = (&obstacle, policy.mandatory()) {
         return Err(mandatory_failed(&policy, role, obstacle));
@@ -247,7 +249,7 @@ fn typed(args: &Args) -> Vec<(RunMemoryKind, PagePolicy)> {
 }
 
 /// Returns the executable to run; `None` for a captured host, whose programs are not present.
-fn program(args: &Args, context: &Context) -> Result<Option<Program>, Failure> {
+fn program(args: &Args, context: &Context) -> Result<Option<ProgramFile>, Failure> {
     let Some(name) = args.command.first().filter(|_| context.root.is_live()) else {
         return Ok(None);
     };
@@ -402,8 +404,8 @@ fn start_and_watch(
         started: circumstances.started,
         seconds,
         exit: match ended {
-            ChildExit::Status(status) => Exit::Status(status),
-            ChildExit::Signal(signal) => Exit::Signal(signal),
+            ChildExit::Status(status) => ProgramExit::Status(status),
+            ChildExit::Signal(signal) => ProgramExit::Signal(signal),
         },
         host: circumstances.host,
         settings: RecordedSettings {

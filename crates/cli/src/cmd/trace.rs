@@ -9,7 +9,7 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_report::trace::{TraceView, json};
 use hugeleaf_sys::Pid;
-use hugeleaf_trace::model::{SourceState, TraceEnd, TracedTarget};
+use hugeleaf_trace::model::{SourceState, TraceEndReason, TracedTarget};
 use hugeleaf_trace::{
     CollectError, CollectOptions, CollectStage, Trace, TraceFileError, check_writable, collect,
     ring_memory, write_trace,
@@ -157,12 +157,12 @@ fn say(trace: &Trace, output: &Path, size: Bytes) {
         }
     }
     match trace.ending {
-        TraceEnd::Done => {}
-        TraceEnd::Interrupted => print_stderr(&format!(
+        TraceEndReason::Done => {}
+        TraceEndReason::Interrupted => print_stderr(&format!(
             "hugeleaf: ended early, after {:.1} of {:.1} s",
             trace.seconds, trace.asked_seconds
         )),
-        TraceEnd::TargetEnded => {
+        TraceEndReason::TargetEnded => {
             print_stderr(&format!(
                 "hugeleaf: the target ended after {:.1} s",
                 trace.seconds

@@ -16,7 +16,8 @@ use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
 use hugeleaf_verdict::why::account;
 use hugeleaf_workload::{
-    ChildCommand, ChildError, OltpProcess, Progress, StartupStage, WorkloadSettings, default_cache,
+    ChildCommand, ChildError, OltpProcess, StartupProgress, StartupStage, WorkloadSettings,
+    default_cache,
 };
 
 use crate::context::{CommandStatus, Context, Failure, print_stderr};
@@ -198,7 +199,7 @@ fn start(
         arguments: vec!["workload".into(), "oltp".into()],
     };
     let mut stage = None;
-    let started = OltpProcess::spawn(settings, &program, &mut |p: Progress| {
+    let started = OltpProcess::spawn(settings, &program, &mut |p: StartupProgress| {
         if stage != Some(p.stage) {
             stage = Some(p.stage);
             let what = match p.stage {

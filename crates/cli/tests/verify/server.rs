@@ -3,7 +3,7 @@
 
 use std::os::unix::process::CommandExt;
 
-use hugeleaf_host::demand::{DemandSource, SOURCES, read_source};
+use hugeleaf_host::demand::{SOURCES, ServiceSelector, read_source};
 use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
 use hugeleaf_testkit::host_lock::{self, ExclusiveHost};
@@ -85,7 +85,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
     let (root, kernel) = (Root::live(), Kernel::new());
     let host = read_memory_facts(&root, &kernel).unwrap();
     let kind = SOURCES.iter().find(|kind| kind.flag == "postgres");
-    let source = DemandSource::Flag(kind.unwrap(), data.clone().into());
+    let source = ServiceSelector::Flag(kind.unwrap(), data.clone().into());
     let demand = read_source(&root, &kernel, &host, &source).unwrap();
     let pages = pool.page.pages_for(demand[0].demands[0].bytes()).get();
     // Excludes other lines of the kernel's log.

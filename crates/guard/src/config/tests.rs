@@ -13,7 +13,7 @@ fn without_a_file_everything_is_watched() {
     let rule = crate::rule::rule_of(&config.rules, &seen(7)).unwrap();
     assert_eq!(
         (rule.action, rule.label.as_str()),
-        (Action::Watch, "default")
+        (RuleAction::Watch, "default")
     );
     let limits = &rule.limits;
     assert_eq!(limits.min_age, Duration::from_secs(30));

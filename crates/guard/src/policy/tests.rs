@@ -168,8 +168,8 @@ impl Sim {
             Job::Test {
                 session, interval, ..
             } => match session {
-                SessionPlan::Pairs(pairs) => *pairs as u64 * interval.as_secs() * 2 + 10,
-                SessionPlan::Hold { time, .. } => time.as_secs() * 2 + 10,
+                TestSessionWork::Pairs(pairs) => *pairs as u64 * interval.as_secs() * 2 + 10,
+                TestSessionWork::Hold { time, .. } => time.as_secs() * 2 + 10,
             },
         };
         match decision.job.kind() {
@@ -205,7 +205,7 @@ impl Sim {
                     };
                     program.small = program.small - done;
                     program.large += done;
-                    JobOutcome::Promoted(Promoted {
+                    JobOutcome::Promoted(PromotionResult {
                         asked,
                         done,
                         grown: Bytes::ZERO,
@@ -238,15 +238,15 @@ impl Sim {
                 } => match program.ratio {
                     Some(ratio) => {
                         let (pairs, holds) = match session {
-                            SessionPlan::Pairs(pairs) => (*pairs, None),
-                            SessionPlan::Hold { .. } => (0, program.held.map(holds)),
+                            TestSessionWork::Pairs(pairs) => (*pairs, None),
+                            TestSessionWork::Hold { .. } => (0, program.held.map(holds)),
                         };
                         JobOutcome::Tested(TestSessionResult {
                             logs: (0..pairs)
                                 .map(|n| ratio.ln() + ((noise >> (n * 8)) % 100) as f64 / 2e4)
                                 .collect(),
                             holds,
-                            better: Better::Higher,
+                            better: BetterDirection::Higher,
                             metric: metric.clone(),
                         })
                     }

@@ -6,11 +6,11 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-fn answer(request: HttpRequest<'_>) -> Response {
+fn answer(request: HttpRequest<'_>) -> HttpReply {
     match request.path {
         "/fault" => panic!("expected by a test"),
-        "/large" => Response::ok("text/plain", vec![b'x'; 4 << 20]),
-        _ => Response::ok(
+        "/large" => HttpReply::ok("text/plain", vec![b'x'; 4 << 20]),
+        _ => HttpReply::ok(
             "text/plain",
             format!("{} {} {}", request.method, request.path, request.query),
         ),
@@ -218,7 +218,7 @@ fn who_is_about_to_ask_is_closed_last() {
         response: drains.then(|| (Rc::from([]), 0)),
         drains,
     };
-    let mut serving = ListenerState::new(&listener, &answer);
+    let mut serving = ListenerThread::new(&listener, &answer);
     for has_answer in std::iter::once(false).chain([true; CONNECTIONS * 2]) {
         serving.make_room();
         serving.connections.push_back(connection(has_answer));

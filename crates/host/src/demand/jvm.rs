@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::live_query::{complaint, query};
+use super::program_query::{complaint, query};
 use super::service_reader::{
     ServiceReader, arguments_of, held_on_pool, measured_pool, or_measured,
 };
-use super::source_kind::{FlagArity, ProgramRule, SourceKind};
+use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule};
 use super::{
     Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
     ServiceKind,
@@ -22,7 +22,7 @@ use super::{
 use crate::model::Process;
 use crate::process::find_variable;
 
-pub(super) const SOURCE: SourceKind = SourceKind {
+pub(super) const SOURCE: DemandSourceKind = DemandSourceKind {
     flag: "java",
     value: "FLAGS",
     help: "JVM with these flags, e.g. --java '-Xmx8g -XX:+UseLargePages'",

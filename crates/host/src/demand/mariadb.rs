@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use super::live_query::{complaint, query};
+use super::program_query::{complaint, query};
 use super::service_reader::{ServiceReader, arguments_of, or_measured};
-use super::source_kind::{FlagArity, ProgramRule, SourceKind};
+use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule};
 use super::{
     Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
     ServiceKind, user_account,
 };
 use crate::model::Process;
 
-pub(super) const SOURCE: SourceKind = SourceKind {
+pub(super) const SOURCE: DemandSourceKind = DemandSourceKind {
     flag: "mariadb",
     value: "FILE",
     help: "MariaDB or MySQL, as configured by its option files or by this one",

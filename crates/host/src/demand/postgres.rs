@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::live_query::{complaint, query};
 use super::postgres_config::setting_in_files;
+use super::program_query::{complaint, query};
 use super::service_reader::{ServiceReader, arguments_of, held_of, shared_objects};
-use super::source_kind::{FlagArity, ProgramRule, SourceKind};
+use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule};
 use super::{
     Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
     ServiceKind, user_account,
 };
 use crate::model::{Process, ProcessMapping};
-use crate::root::UserFiles;
+use crate::root::UntrustedFiles;
 
 const PID_FILE: &str = "postmaster.pid";
 
 const WHAT: &str = "shared_buffers and related memory";
 
-pub(super) const SOURCE: SourceKind = SourceKind {
+pub(super) const SOURCE: DemandSourceKind = DemandSourceKind {
     flag: "postgres",
     value: "DATADIR",
     help: "PostgreSQL cluster by its data directory, running or not",
@@ -90,7 +90,7 @@ fn of_folder(reader: &ServiceReader<'_>, data: &Path) -> Result<Service, DemandE
     if let Some(postmaster) = running_in(reader, &theirs, data) {
         return of_postmaster(reader, &postmaster);
     }
-    let cluster = Cluster::find(reader, data, &version, owner)?;
+    let cluster = PostgresCluster::find(reader, data, &version, owner)?;
     let mut service = Service::new(format!("postgresql-{version}"), ServiceKind::PostgreSql);
     service.user = Some(user_account::of_uid(reader.root, cluster.owner.0));
     service.configured_by = Some(data.clone());
@@ -246,7 +246,7 @@ fn by_default() -> HugePageSetting {
 
 struct PostgresConfig {
     arguments: Vec<String>,
-    files: Option<UserFiles>,
+    files: Option<UntrustedFiles>,
     data: Option<PathBuf>,
 }
 
@@ -269,7 +269,7 @@ impl PostgresConfig {
 
 /// Returns the configuration file of a running postmaster: the one on its command line, else the one in its
 /// `-D` folder. On some hosts that folder is not the data folder.
-fn config_of_running(theirs: &UserFiles, arguments: &[String], data: &Path) -> PathBuf {
+fn config_of_running(theirs: &UntrustedFiles, arguments: &[String], data: &Path) -> PathBuf {
     const NAME: &str = "postgresql.conf";
     if let Some(named) = setting_in_arguments(arguments, "config_file") {
         return data.join(named);
@@ -341,7 +341,7 @@ fn no_data_folder(data: &Path) -> DemandError {
 
 /// Returns the version of a data folder: digits and points. It becomes a part of a path. The target of a
 /// link of that name must not be printed.
-fn version_of(theirs: &UserFiles, data: &Path) -> Result<String, DemandError> {
+fn version_of(theirs: &UntrustedFiles, data: &Path) -> Result<String, DemandError> {
     let text = match theirs.read(&data.join("PG_VERSION")) {
         crate::Fact::Known(text) => text.trim().to_owned(),
         crate::Fact::Absent => return Err(no_data_folder(data)),
@@ -364,7 +364,7 @@ fn version_of(theirs: &UserFiles, data: &Path) -> Result<String, DemandError> {
 }
 
 /// Returns the running postmaster of a data folder. Its working folder is the data folder.
-fn running_in(reader: &ServiceReader<'_>, theirs: &UserFiles, data: &Path) -> Option<Process> {
+fn running_in(reader: &ServiceReader<'_>, theirs: &UntrustedFiles, data: &Path) -> Option<Process> {
     let text = theirs.read(&data.join(PID_FILE)).known()?.clone();
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
     let process = crate::process::read_basics(reader.root, pid).ok()?;
@@ -376,20 +376,20 @@ fn running_in(reader: &ServiceReader<'_>, theirs: &UserFiles, data: &Path) -> Op
 }
 
 /// A stopped cluster, with its program, configuration and owner.
-struct Cluster {
+struct PostgresCluster {
     data: PathBuf,
     config: PathBuf,
     program: PathBuf,
     owner: (u32, u32),
 }
 
-impl Cluster {
+impl PostgresCluster {
     fn find(
         reader: &ServiceReader<'_>,
         data: &Path,
         version: &str,
         owner: (u32, u32),
-    ) -> Result<Cluster, DemandError> {
+    ) -> Result<PostgresCluster, DemandError> {
         let mut config = data.join("postgresql.conf");
         if !reader.is_file(&config) {
             // Debian's file is outside the data folder and names it.
@@ -406,7 +406,7 @@ impl Cluster {
                 "install it, or start the cluster and run this again: a running cluster is measured",
             )
         })?;
-        Ok(Cluster {
+        Ok(PostgresCluster {
             data: data.to_owned(),
             config,
             program,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
 
-use crate::root::UserFiles;
+use crate::root::UntrustedFiles;
 
 /// Maximum depth of includes, as in PostgreSQL.
 const DEEPEST: u32 = 10;
@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 8 << 20;
 
 /// Returns the setting of this name in a configuration file and its includes. The last one counts.
 /// Skips unreadable files, as the server does on a reload.
-pub(super) fn setting_in_files(theirs: &UserFiles, file: &Path, name: &str) -> Option<String> {
+pub(super) fn setting_in_files(theirs: &UntrustedFiles, file: &Path, name: &str) -> Option<String> {
     let mut found = SettingSearch {
         name,
         value: None,
@@ -38,7 +38,7 @@ struct SettingSearch<'a> {
 }
 
 impl SettingSearch<'_> {
-    fn read(&mut self, theirs: &UserFiles, file: &Path, depth: u32) {
+    fn read(&mut self, theirs: &UntrustedFiles, file: &Path, depth: u32) {
         self.files += 1;
         if depth > DEEPEST || self.files > MOST_FILES {
             return;
@@ -66,7 +66,7 @@ impl SettingSearch<'_> {
 
 /// Returns the configuration files of a folder by name: `*.conf`, without those that begin with a
 /// dot.
-fn files_of(theirs: &UserFiles, folder: &Path) -> Vec<PathBuf> {
+fn files_of(theirs: &UntrustedFiles, folder: &Path) -> Vec<PathBuf> {
     let mut names = theirs.list(folder, MOST_NAMES).or_default();
     names.retain(|name| name.ends_with(".conf") && !name.starts_with('.'));
     names.sort_unstable();

@@ -6,7 +6,7 @@ use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
 use super::service_reader::{ServiceReader, held_of, shared_objects};
-use super::source_kind::{FlagArity, ProgramRule, ServiceResult, SourceKind};
+use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule, ServiceResult};
 use super::{
     Demand, DemandError, EqualMappings, PageSource, Service, ServiceKind, jvm, mariadb, postgres,
     resident, synthetic, sysv, user_account,
@@ -28,7 +28,7 @@ static PROGRAMS: &[ProgramRule] = &[
 ];
 
 /// The sources that a flag of `plan` names, in the order of its help.
-pub static SOURCES: &[SourceKind] = &[
+pub static SOURCES: &[DemandSourceKind] = &[
     postgres::SOURCE,
     mariadb::SOURCE,
     jvm::SOURCE,
@@ -39,28 +39,28 @@ pub static SOURCES: &[SourceKind] = &[
 
 /// The source of a demand, as named by a person.
 #[derive(Debug, Clone)]
-pub enum DemandSource {
+pub enum ServiceSelector {
     Pids(Vec<Pid>),
     /// A systemd unit, running or not.
     Unit(String),
     /// A source with a flag of its own, and its value.
-    Flag(&'static SourceKind, OsString),
+    Flag(&'static DemandSourceKind, OsString),
 }
 
-impl DemandSource {
+impl ServiceSelector {
     /// Returns the source of a target that is more than its processes: a unit, which may be stopped,
     /// or a cgroup with limits of its own.
-    pub fn of_target(target: &str, host: &Host) -> Option<DemandSource> {
+    pub fn of_target(target: &str, host: &Host) -> Option<ServiceSelector> {
         if target.ends_with(".service") {
-            return Some(DemandSource::Unit(target.to_owned()));
+            return Some(ServiceSelector::Unit(target.to_owned()));
         }
         let limited = host.cgroups.known()?;
         let is_limited = limited.iter().any(|group| group.path == target);
-        is_limited.then_some(DemandSource::Flag(&CONTAINER, target.into()))
+        is_limited.then_some(ServiceSelector::Flag(&CONTAINER, target.into()))
     }
 }
 
-pub(super) const CONTAINER: SourceKind = SourceKind {
+pub(super) const CONTAINER: DemandSourceKind = DemandSourceKind {
     flag: "container",
     value: "CGROUP",
     help: "Container or pod by its cgroup path; also prints the lines for the pod",
@@ -100,13 +100,13 @@ pub fn read_source(
     root: &Root,
     kernel: &Kernel,
     host: &Host,
-    source: &DemandSource,
+    source: &ServiceSelector,
 ) -> Result<Vec<Service>, DemandError> {
     let reader = ServiceReader { root, kernel, host };
     let mut services = match source {
-        DemandSource::Pids(pids) => of_pids(&reader, pids),
-        DemandSource::Unit(unit) => of_unit(&reader, unit),
-        DemandSource::Flag(kind, value) => (kind.read)(&reader, value),
+        ServiceSelector::Pids(pids) => of_pids(&reader, pids),
+        ServiceSelector::Unit(unit) => of_unit(&reader, unit),
+        ServiceSelector::Flag(kind, value) => (kind.read)(&reader, value),
     }?;
     // Connections need the user's consent, so only a service that a person named is connected to, not
     // every server found on the host.

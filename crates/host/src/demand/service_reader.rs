@@ -13,7 +13,7 @@ use crate::limits;
 use crate::model::{Host, MappingRole, PageUsage, Process, ProcessMapping};
 use crate::process::proc_parsers::is_service;
 use crate::process::{ProcessError, ReadDetail, identity, read_process};
-use crate::root::{Root, UserFiles, relative_to_root};
+use crate::root::{Root, UntrustedFiles, relative_to_root};
 use crate::system::{boot_time, unit_files};
 use crate::target::living;
 
@@ -45,7 +45,7 @@ impl ServiceReader<'_> {
     }
 
     /// Opens files that configure a running process, as it sees them and with its rights.
-    pub fn files_of(&self, process: &Process) -> Option<UserFiles> {
+    pub fn files_of(&self, process: &Process) -> Option<UntrustedFiles> {
         let rights = UserCredentials::of_ids(process.uid, &process.groups);
         self.root.files_of_process(process.pid, rights).ok()
     }
@@ -54,7 +54,7 @@ impl ServiceReader<'_> {
     ///
     /// # Errors
     /// If the folder cannot be read.
-    pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(UserFiles, (u32, u32))> {
+    pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(UntrustedFiles, (u32, u32))> {
         let meta = self.root.metadata(relative_to_root(folder))?;
         let user = user_account::of_uid(self.root, meta.uid());
         let rights = UserCredentials {

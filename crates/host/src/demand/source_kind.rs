@@ -9,20 +9,20 @@ use crate::model::Process;
 
 /// A kind of source that has a flag of its own.
 #[derive(Debug)]
-pub struct SourceKind {
+pub struct DemandSourceKind {
     pub flag: &'static str,
     pub value: &'static str,
     pub help: &'static str,
     pub arity: FlagArity,
     /// Checks a value. `None` if any text is valid, as for a path.
-    pub check: Option<Check>,
+    pub check: Option<ValueCheck>,
     /// True if the memory is of no existing program. The user must then give its name, account and node.
     pub is_synthetic: bool,
     pub(super) read: fn(&ServiceReader<'_>, &OsStr) -> Result<Vec<Service>, DemandError>,
 }
 
 /// Returns the reason why a text cannot be a value.
-type Check = fn(&str) -> Result<(), String>;
+type ValueCheck = fn(&str) -> Result<(), String>;
 
 /// A service, or the reason why it could not be read.
 pub(super) type ServiceResult = Result<Service, DemandError>;

@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use hugeleaf_units::Bytes;
 
-use super::source_kind::{FlagArity, SourceKind};
+use super::source_kind::{DemandSourceKind, FlagArity};
 use super::{Demand, DemandError, EqualMappings, PageSource, Service, ServiceKind};
 
-pub(super) const BYTES: SourceKind = SourceKind {
+pub(super) const BYTES: DemandSourceKind = DemandSourceKind {
     flag: "bytes",
     value: "SIZE",
     help: "Memory of this size, for any program",
@@ -26,7 +26,7 @@ pub(super) const BYTES: SourceKind = SourceKind {
     },
 };
 
-pub(super) const MOVER: SourceKind = SourceKind {
+pub(super) const MOVER: DemandSourceKind = DemandSourceKind {
     flag: "mover",
     value: "SEGMENTS",
     help: "Data mover with this number of segments, by the published rule",

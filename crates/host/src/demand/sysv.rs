@@ -6,7 +6,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
 use crate::fact::Fact;
-use crate::parse::ParseError;
+use crate::parse_helpers::ParseError;
 use crate::root::Root;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! ELF facts that decide the behaviour of a loader (elf(5)). Pure: the caller passes a read
 //! function, which is used for headers and names only.
 
-use crate::parse::whole_number;
+use crate::parse_helpers::whole_number;
 
 /// Limits for the dynamic section and for program headers: far above the output of linkers, and low
 /// enough to be fast.
@@ -111,19 +111,19 @@ impl ElfEncoding {
 }
 
 /// The number format, the architecture and the program headers of a file.
-struct Headers {
+struct ElfHeaders {
     layout: ElfEncoding,
     machine: u16,
     parts: Vec<ProgramHeader>,
 }
 
-impl Headers {
+impl ElfHeaders {
     fn of_kind(&self, kind: u32) -> Option<&ProgramHeader> {
         self.parts.iter().find(|part| part.kind == kind)
     }
 }
 
-fn headers(read: ReadAt<'_>) -> Result<Headers, ElfError> {
+fn headers(read: ReadAt<'_>) -> Result<ElfHeaders, ElfError> {
     const HEADER: &str = "header";
     let header = read(0, 64);
     if !header.starts_with(MAGIC) {
@@ -143,7 +143,7 @@ fn headers(read: ReadAt<'_>) -> Result<Headers, ElfError> {
             _ => return Err(ElfError::Wrong("byte order")),
         },
     };
-    Ok(Headers {
+    Ok(ElfHeaders {
         machine: layout.half(&header, (18, 18), HEADER)?,
         parts: parts(read, layout, &header)?,
         layout,
@@ -267,7 +267,7 @@ fn dynamic_entries(
 /// Returns the names of the libraries that the dynamic section requires.
 fn needed(
     read: ReadAt<'_>,
-    headers: &Headers,
+    headers: &ElfHeaders,
     dynamic: &ProgramHeader,
 ) -> Result<Vec<String>, ElfError> {
     let (mut names, mut table) = (Vec::new(), None);

@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 
 use crate::fact::Fact;
-use crate::parse::MountLine;
+use crate::parse_helpers::MountLine;
 use crate::root::Root;
 
 /// A mounted hierarchy that may have a controller.

@@ -7,7 +7,7 @@ use super::cgroup_paths::{CgroupMount, below, shown};
 use crate::fact::Fact;
 pub use crate::model::name_of;
 use crate::model::{HugetlbCgroup, HugetlbLimit};
-use crate::parse::{self, ParseError};
+use crate::parse_helpers::{self, ParseError};
 use crate::root::Root;
 
 /// Returns a cgroup with its limits on these sizes. `None` if it limits none of them.
@@ -38,7 +38,7 @@ fn limit(root: &Root, mount: &CgroupMount, path: &str, size: PageSize) -> Option
     let prefix = format!("hugetlb.{}", name_of(size));
     let file = |name: &str| below(&mount.at, path, &format!("{prefix}.{name}"));
     let limit = |name: &str| root.parse(file(name), |text| limit_of(text, size));
-    let usage = |name: &str| root.parse(file(name), parse::number).map(Bytes);
+    let usage = |name: &str| root.parse(file(name), parse_helpers::number).map(Bytes);
     let fault_limit = limit(max);
     let reservation_limit = limit(&format!("rsvd.{max}"));
     let is_open = |limit: &Fact<Option<Bytes>>| matches!(limit, Fact::Absent | Fact::Known(None));
@@ -52,7 +52,7 @@ fn limit(root: &Root, mount: &CgroupMount, path: &str, size: PageSize) -> Option
         reservation_limit,
         reservation_usage: usage(&format!("rsvd.{current}")),
         hits: match mount.version {
-            1 => root.parse(file("failcnt"), parse::number),
+            1 => root.parse(file("failcnt"), parse_helpers::number),
             _ => root.parse(file("events"), hits_of),
         },
     })
@@ -65,7 +65,7 @@ pub fn limit_of(text: &str, size: PageSize) -> Result<Option<Bytes>, ParseError>
     if text.trim() == "max" {
         return Ok(None);
     }
-    let bytes = parse::number(text)?;
+    let bytes = parse_helpers::number(text)?;
     Ok((bytes < size.round_down(MOST)).then_some(Bytes(bytes)))
 }
 

@@ -5,7 +5,7 @@ use hugeleaf_units::Bytes;
 
 use super::cgroup_paths::{CgroupMount, below, shown};
 use crate::model::MemoryLimit;
-use crate::parse::{ParseError, number};
+use crate::parse_helpers::{ParseError, number};
 use crate::root::Root;
 
 /// Returns the limits of one cgroup: the hard one, and the one above which the kernel throttles. Empty if it has none,

@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 use super::cgroup_paths::{below, mounts, own_and_above};
 use super::memory;
 use crate::model::MemoryLimit;
-use crate::parse::number;
+use crate::parse_helpers::number;
 use crate::root::Root;
 
 /// A memory limit that this process shares with others.

@@ -3,7 +3,7 @@ use std::io::ErrorKind;
 use hugeleaf_units::Bytes;
 
 use super::*;
-use crate::model::HugetlbAccounting;
+use crate::model::HugetlbLimitKind;
 use proptest::prelude::*;
 
 fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
@@ -16,7 +16,7 @@ fn two_mib() -> PageSize {
     "2M".parse().unwrap()
 }
 
-fn hugetlb(limits: &ProcessLimits) -> Vec<&str> {
+fn hugetlb(limits: &ProcessMemoryLimits) -> Vec<&str> {
     limits
         .hugetlb
         .iter()
@@ -71,15 +71,15 @@ fn those_of_a_process_and_those_above_it() {
     assert_eq!(own.memory_room(), Fact::Known(Bytes(100)));
     assert_eq!(own.memory_room_at_most(), Some(Bytes(120)));
     assert_eq!(own.memlock, Fact::Known(Bytes(8 << 20)));
-    let (cgroup, limit) = own.tightest(two_mib(), HugetlbAccounting::Faults).unwrap();
+    let (cgroup, limit) = own.tightest(two_mib(), HugetlbLimitKind::Faults).unwrap();
     assert_eq!((cgroup.path.as_str(), limit.hits.get()), ("/a", Some(3)));
     assert_eq!(cgroup.folder, "/cg/a");
     assert_eq!(
-        own.tightest(two_mib(), HugetlbAccounting::Reservations),
+        own.tightest(two_mib(), HugetlbLimitKind::Reservations),
         None
     );
     assert!(!own.is_in_container);
-    assert_eq!(read_limits(&root, 8), ProcessLimits::default());
+    assert_eq!(read_limits(&root, 8), ProcessMemoryLimits::default());
 
     let all = all_hugetlb(&root);
     let all: Vec<&str> = all
@@ -245,7 +245,10 @@ fn no_controller_is_absent() {
     ]);
     assert!(all_hugetlb(&root).is_absent());
     assert_eq!(all_memory(&root), []);
-    assert_eq!(read_limits(&host(&[]).1, "self"), ProcessLimits::default());
+    assert_eq!(
+        read_limits(&host(&[]).1, "self"),
+        ProcessMemoryLimits::default()
+    );
 }
 
 proptest! {

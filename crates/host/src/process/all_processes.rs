@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 
-use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail};
+use hugeleaf_sys::{Kernel, PageScanDetail, PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
@@ -26,7 +26,7 @@ use crate::target::all_pids;
 type ObjectId = (u32, u32, u64);
 
 /// Memory of a process in each object, by page size.
-type Tables = BTreeMap<ObjectId, Vec<PageUsage>>;
+type ObjectPageUsage = BTreeMap<ObjectId, Vec<PageUsage>>;
 
 /// A process with its map, before its page tables are read.
 struct ScannedProcess {
@@ -53,7 +53,7 @@ pub fn read_all_processes(
         .filter(|s| s.process.kind == ProcessKind::User)
         .collect();
     let objects = objects(&seen);
-    let walker = Walker {
+    let walker = PageTableWalker {
         tables: Mutex::new(None),
         root,
         host,
@@ -168,10 +168,10 @@ fn objects(seen: &[ScannedProcess]) -> BTreeMap<ObjectId, Vec<usize>> {
     objects
 }
 
-struct Walker<'a> {
+struct PageTableWalker<'a> {
     /// Memory in each object of the last process whose `smaps` was read. The next query mostly concerns the
     /// same process.
-    tables: Mutex<Option<(Pid, Tables)>>,
+    tables: Mutex<Option<(Pid, ObjectPageUsage)>>,
     root: &'a Root,
     host: &'a Host,
     kernel: &'a Kernel,
@@ -186,11 +186,11 @@ struct WalkedBytes {
     huge: Bytes,
 }
 
-impl Walker<'_> {
+impl PageTableWalker<'_> {
     fn walk(&self, pagemap: &File, ranges: impl Iterator<Item = Range>) -> Option<WalkedBytes> {
         let mut walked = WalkedBytes::default();
         for range in ranges {
-            let map = self.kernel.page_map(pagemap, range, ScanDetail::Sizes);
+            let map = self.kernel.page_map(pagemap, range, PageScanDetail::Sizes);
             for run in map.ok().filter(|map| map.huge_known)?.runs {
                 if !run.state.has(PageState::PRESENT) || run.state.has(PageState::ZERO) {
                     continue;
@@ -265,12 +265,12 @@ impl Walker<'_> {
     }
 
     /// Returns a process's memory in each object, from `smaps`.
-    fn tables_of(&self, s: &ScannedProcess) -> Tables {
+    fn tables_of(&self, s: &ScannedProcess) -> ObjectPageUsage {
         let read = match s.smaps.is_empty() {
             true => read_smaps(self.root, &s.process).unwrap_or_default(),
             false => Vec::new(),
         };
-        let mut tables = Tables::new();
+        let mut tables = ObjectPageUsage::new();
         for entry in read.iter().chain(&s.smaps) {
             let table = tables.entry(entry.map.object).or_default();
             SmapsPageSizes::from_host(self.host).add(table, &entry.counts);

@@ -8,7 +8,7 @@ use hugeleaf_sys::{Pid, ticks_per_second};
 use super::ProcessError;
 use super::proc_parsers::parse_stat;
 use super::read::{gone_error, read_stat};
-use crate::parse::{ParseError, number};
+use crate::parse_helpers::{ParseError, number};
 use crate::root::Root;
 
 /// Processor time and page faults of a process since it started.

@@ -8,7 +8,7 @@ use hugeleaf_units::{Bytes, Range};
 use hugeleaf_sys::Pid;
 
 use crate::model::VmFlags;
-use crate::parse::{ParseError, kib};
+use crate::parse_helpers::{ParseError, kib};
 #[cfg(feature = "full")]
 use crate::{Fact, Root, process::file_of};
 

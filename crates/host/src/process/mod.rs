@@ -7,7 +7,7 @@ pub mod cpu_time;
 #[cfg(feature = "full")]
 pub mod folios;
 #[cfg(feature = "full")]
-mod io_uring;
+mod io_uring_buffers;
 #[cfg(feature = "full")]
 mod mapping_role;
 pub mod maps;
@@ -28,7 +28,7 @@ pub(crate) use {all_processes::in_parallel, read::read_basics};
 #[cfg(feature = "full")]
 pub use {
     all_processes::read_all_processes,
-    io_uring::parse_registered,
+    io_uring_buffers::parse_registered,
     mapping_role::role_of,
     read::{MountFileSystem, identity, parse_mountinfo, read_process},
     run_settings::{find_variable, is_run_library, parse_run_settings, read_run_settings},

@@ -7,7 +7,7 @@
 use hugeleaf_sys::{PageMap, PageRun, PageState};
 use hugeleaf_units::Range;
 
-use crate::parse::ParseError;
+use crate::parse_helpers::ParseError;
 
 const LETTERS: [(char, PageState); 7] = [
     ('p', PageState::PRESENT),

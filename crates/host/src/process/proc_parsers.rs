@@ -3,11 +3,11 @@
 use hugeleaf_units::Bytes;
 
 use crate::Root;
-use crate::parse::{ParseError, fields, kib};
+use crate::parse_helpers::{ParseError, fields, kib};
 
 /// The used fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Stat {
+pub struct ProcessStat {
     /// Name of the command, which may hold spaces and parentheses. A newline in it is written `\n`, as
     /// the kernel does in `status`, because lists have one line per process.
     pub name: String,
@@ -33,7 +33,7 @@ pub struct Stat {
 /// `PF_KTHREAD` (include/linux/sched.h): the process is a kernel thread.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-impl Stat {
+impl ProcessStat {
     pub const fn is_kernel_thread(&self) -> bool {
         self.flags & PF_KTHREAD != 0
     }
@@ -46,7 +46,7 @@ const LAST: usize = 48;
 ///
 /// # Errors
 /// If the name is not in parentheses, or a field up to the start time is not a number.
-pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
+pub fn parse_stat(text: &str) -> Result<ProcessStat, ParseError> {
     // The name may hold anything, even `) R 1`, so it ends at the last parenthesis.
     let error = |what| ParseError::new(1, what, text);
     let open = text
@@ -66,7 +66,7 @@ pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
         }
     }
     let needed = |field: usize| numbers[field].ok_or_else(|| error("expected a number"));
-    Ok(Stat {
+    Ok(ProcessStat {
         name: text[open + 1..close].replace('\n', "\\n"),
         state: state.ok_or_else(|| error("expected a state"))?,
         parent: u32::try_from(needed(4)?).map_err(|_| error("expected a process id"))?,

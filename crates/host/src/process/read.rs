@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-use hugeleaf_sys::{Errno, Kernel, LONGEST_UNSCANNED, PageMap, Pid, ScanDetail};
+use hugeleaf_sys::{Errno, Kernel, LONGEST_UNSCANNED, PageMap, PageScanDetail, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
@@ -11,14 +11,14 @@ use crate::limits;
 use crate::model::{
     Host, MappingRole, MappingSettings, PageUsage, Process, ProcessKind, ProcessMapping, ThpAdvice,
 };
-use crate::parse::MountLine;
-use crate::process::io_uring::read_registered;
+use crate::parse_helpers::MountLine;
+use crate::process::io_uring_buffers::read_registered;
 use crate::process::mapping_role::role_of;
 use crate::process::maps::{
     MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
 };
 use crate::process::pagemap_text::{parse_pages, part_of};
-use crate::process::proc_parsers::{Stat, parse_cgroup, parse_stat, parse_status, unit_of};
+use crate::process::proc_parsers::{ProcessStat, parse_cgroup, parse_stat, parse_status, unit_of};
 use crate::process::run_settings::read_run_settings;
 use crate::process::{ProcessError, ReadDetail, file_of};
 use crate::root::Root;
@@ -99,7 +99,7 @@ pub(super) fn gone_error(root: &Root, pid: Pid) -> ProcessError {
     }
 }
 
-pub(super) fn read_stat(root: &Root, pid: Pid) -> Result<Stat, ProcessError> {
+pub(super) fn read_stat(root: &Root, pid: Pid) -> Result<ProcessStat, ProcessError> {
     known(root, pid, root.parse(file_of(pid, "stat"), parse_stat))
 }
 
@@ -440,7 +440,7 @@ fn read_pages(
                 Ok(_) if left.is_some_and(|left| left < range.len()) => {
                     unreadable(too_long(), false)
                 }
-                Ok(file) => match kernel.page_map(file, range, ScanDetail::Exclusive) {
+                Ok(file) => match kernel.page_map(file, range, PageScanDetail::Exclusive) {
                     Ok(map) => {
                         if !map.huge_known {
                             left = Some(left.unwrap_or(LONGEST_UNSCANNED) - range.len());

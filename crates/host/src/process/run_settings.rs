@@ -14,7 +14,7 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::Fact;
 use crate::model::{RunMemoryKind, RunPageKind, RunPolicy, RunSettings};
-use crate::parse::ParseError;
+use crate::parse_helpers::ParseError;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, mappings};
 use crate::root::Root;

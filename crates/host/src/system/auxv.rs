@@ -3,7 +3,7 @@
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::{Fact, ReadError};
-use crate::parse::{fields, kib, whole_number};
+use crate::parse_helpers::{fields, kib, whole_number};
 use crate::root::Root;
 
 /// AT_PAGESZ in `elf.h`.

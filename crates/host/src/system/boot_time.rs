@@ -1,7 +1,7 @@
 //! Boot time of the host, the origin of process start times and of the kernel's log.
 
 use crate::fact::Fact;
-use crate::parse::ParseError;
+use crate::parse_helpers::ParseError;
 use crate::root::Root;
 
 /// Returns the boot time in seconds since 1970.

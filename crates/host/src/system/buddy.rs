@@ -1,7 +1,7 @@
 //! Free memory by block size: `/proc/buddyinfo` (proc(5)).
 
 use crate::model::{Buddy, FreeBlocks};
-use crate::parse::ParseError;
+use crate::parse_helpers::ParseError;
 
 /// Parses `Node 0, zone   Normal   8788   6022 …`. The kernel configuration decides the number of
 /// columns (MAX_ORDER), so all are read.

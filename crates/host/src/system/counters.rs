@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::fact::Fact;
-use crate::model::Compaction;
-use crate::parse::ParseError;
+use crate::model::CompactionStalls;
+use crate::parse_helpers::ParseError;
 use crate::root::Root;
 
 /// Resources that tasks stall for (Documentation/accounting/psi.rst).
@@ -61,10 +61,10 @@ pub fn read_thp_events(root: &Root) -> Fact<BTreeMap<String, u64>> {
 }
 
 /// Reads the number of allocations that waited for compaction since boot, and the memory pressure now.
-pub fn read_compaction(root: &Root) -> Compaction {
+pub fn read_compaction(root: &Root) -> CompactionStalls {
     let events = read_thp_events(root);
     let count = |name: &str| events.clone().and_then(|all| all.get(name).copied().into());
-    Compaction {
+    CompactionStalls {
         stalls: count("compact_stall"),
         failures: count("compact_fail"),
         uptime: read_uptime(root),

@@ -6,7 +6,7 @@ use std::path::Path;
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::Fact;
-use crate::parse;
+use crate::parse_helpers;
 use crate::root::Root;
 
 /// Reads a file of one line, without the trailing blanks.
@@ -15,7 +15,7 @@ pub(super) fn line(root: &Root, path: impl AsRef<Path>) -> Fact<String> {
 }
 
 pub(super) fn number(root: &Root, path: impl AsRef<Path>) -> Fact<u64> {
-    root.parse(path, parse::number)
+    root.parse(path, parse_helpers::number)
 }
 
 /// Returns the files of a folder whose names end in `end`, sorted by name. Empty if the folder does

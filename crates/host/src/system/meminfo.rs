@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::{Fact, ReadError};
 use crate::model::Memory;
-use crate::parse::{ParseError, fields, kib};
+use crate::parse_helpers::{ParseError, fields, kib};
 use crate::root::Root;
 
 const PATH: &str = "proc/meminfo";

@@ -15,8 +15,6 @@ mod identity;
 mod kernel_limits;
 #[cfg(feature = "full")]
 pub mod kernel_log;
-#[cfg(feature = "full")]
-pub mod known_programs;
 pub mod meminfo;
 #[cfg(feature = "full")]
 pub mod orphaned_hugetlb;
@@ -26,6 +24,8 @@ pub mod pam_limits;
 mod pools;
 #[cfg(feature = "full")]
 mod process_memory_use;
+#[cfg(feature = "full")]
+pub mod running_programs;
 #[cfg(feature = "full")]
 pub mod settings_files;
 pub mod sysctl_files;
@@ -40,7 +40,7 @@ use hugeleaf_units::Bytes;
 
 use crate::fact::{Fact, ReadError};
 use crate::limits;
-use crate::model::{Compaction, Host, HugetlbCgroup, ProcessLimits};
+use crate::model::{CompactionStalls, Host, HugetlbCgroup, ProcessMemoryLimits};
 use crate::root::Root;
 use file_readers::line;
 
@@ -100,7 +100,7 @@ pub fn read_start_facts(root: &Root, kernel: &Kernel) -> Result<Host, ReadError>
 pub fn read_start_facts_within(
     root: &Root,
     kernel: &Kernel,
-    own: ProcessLimits,
+    own: ProcessMemoryLimits,
 ) -> Result<Host, ReadError> {
     let cgroups = Fact::Known(own.hugetlb.clone());
     read_facts(root, kernel, own, cgroups)
@@ -109,7 +109,7 @@ pub fn read_start_facts_within(
 fn read_facts(
     root: &Root,
     kernel: &Kernel,
-    own: ProcessLimits,
+    own: ProcessMemoryLimits,
     cgroups: Fact<Vec<HugetlbCgroup>>,
 ) -> Result<Host, ReadError> {
     let base_page = if root.is_live() {
@@ -138,7 +138,7 @@ fn read_facts(
         leftovers: Fact::Absent,
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
-        compaction: Compaction::default(),
+        compaction: CompactionStalls::default(),
         nodes,
     };
     host.page_sizes = page_sizes::page_sizes(&host, &own);

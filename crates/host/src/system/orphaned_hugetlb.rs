@@ -12,7 +12,7 @@ use crate::demand::{sysv, user_account};
 use crate::fact::Fact;
 use crate::limits::cgroup_paths::unescape;
 use crate::model::{Host, OrphanKind, OrphanedHugetlb, PageUsage, Pool, Process};
-use crate::parse::MountLine;
+use crate::parse_helpers::MountLine;
 use crate::process::maps::read_maps;
 use crate::process::proc_parsers::parse_status;
 use crate::process::{ReadDetail, read_process};

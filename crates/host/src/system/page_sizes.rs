@@ -4,24 +4,28 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use crate::fact::Fact;
 use crate::model::{
-    Available, Host, HugetlbAccounting, PageSizeInfo, Pool, ProcessLimits, Thp, ThpMemoryKind,
-    ThpOrder, thp_is_on,
+    Host, HugetlbLimitKind, PageSizeAvailability, PageSizeInfo, Pool, ProcessMemoryLimits, Thp,
+    ThpMemoryKind, ThpSizeSettings, thp_is_on,
 };
 
 /// Name of the limiting factor for sizes that need contiguous free memory.
 const FREE_BLOCKS: &str = "free blocks";
 
 /// Returns the page sizes of a host whose other facts are read, for a process with these limits.
-pub fn page_sizes(host: &Host, own: &ProcessLimits) -> Vec<PageSizeInfo> {
+pub fn page_sizes(host: &Host, own: &ProcessMemoryLimits) -> Vec<PageSizeInfo> {
     let mut sizes = vec![PageSizeInfo {
         size: host.base_page,
         kind: PageKind::Base,
         enabled: true,
         how: "always".to_owned(),
-        available: host.memory.available.clone().map(|bytes| Available {
-            bytes: Bytes(host.base_page.round_down(bytes.get())),
-            limited_by: "memory".to_owned(),
-        }),
+        available: host
+            .memory
+            .available
+            .clone()
+            .map(|bytes| PageSizeAvailability {
+                bytes: Bytes(host.base_page.round_down(bytes.get())),
+                limited_by: "memory".to_owned(),
+            }),
         if_defragmented: Fact::Absent,
         sysv_without_privilege: None,
     }];
@@ -38,7 +42,7 @@ pub fn page_sizes(host: &Host, own: &ProcessLimits) -> Vec<PageSizeInfo> {
     sizes
 }
 
-fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
+fn thp_size(host: &Host, thp: &Thp, order: &ThpSizeSettings) -> PageSizeInfo {
     let anon = order.effective(thp, ThpMemoryKind::Private);
     let shmem = order.effective(thp, ThpMemoryKind::Shared);
     let mut how: Vec<String> = Vec::new();
@@ -53,7 +57,7 @@ fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
         kind: PageKind::Thp,
         enabled: thp_is_on(anon) || thp_is_on(shmem),
         how: how.join("; "),
-        available: free_blocks(host, order.size).map(|bytes| Available {
+        available: free_blocks(host, order.size).map(|bytes| PageSizeAvailability {
             bytes,
             limited_by: FREE_BLOCKS.to_owned(),
         }),
@@ -68,7 +72,7 @@ fn free_blocks(host: &Host, size: PageSize) -> Fact<Bytes> {
     buddy.map(|buddy| buddy.free_for(size, host.base_page))
 }
 
-fn hugetlb_size(host: &Host, pool: &Pool, own: &ProcessLimits) -> PageSizeInfo {
+fn hugetlb_size(host: &Host, pool: &Pool, own: &ProcessMemoryLimits) -> PageSizeInfo {
     let count = |fact: &Fact<Pages>| fact.get().map_or("unknown".to_owned(), |n| n.to_string());
     PageSizeInfo {
         size: pool.size,
@@ -86,7 +90,7 @@ fn hugetlb_size(host: &Host, pool: &Pool, own: &ProcessLimits) -> PageSizeInfo {
 }
 
 /// Returns the available pages of the pool, and those that overcommit may add from free contiguous memory.
-fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
+fn from_pool(host: &Host, pool: &Pool) -> Fact<PageSizeAvailability> {
     for fact in [
         &pool.total,
         &pool.free,
@@ -111,7 +115,7 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
     } else {
         "pool"
     };
-    Fact::Known(Available {
+    Fact::Known(PageSizeAvailability {
         bytes: left + may_add.min(can_add),
         limited_by: limited_by.to_owned(),
     })
@@ -119,8 +123,12 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
 
 /// Reduces the available memory to the room in the cgroups of the process. A fault limit and a reservation limit
 /// both apply.
-fn within_cgroups(size: PageSize, mut had: Available, own: &ProcessLimits) -> Available {
-    for of in [HugetlbAccounting::Faults, HugetlbAccounting::Reservations] {
+fn within_cgroups(
+    size: PageSize,
+    mut had: PageSizeAvailability,
+    own: &ProcessMemoryLimits,
+) -> PageSizeAvailability {
+    for of in [HugetlbLimitKind::Faults, HugetlbLimitKind::Reservations] {
         let Some((cgroup, limit)) = own.tightest(size, of) else {
             continue;
         };
@@ -164,7 +172,7 @@ mod tests {
         ))
     }
 
-    fn had(root: &Root, kind: PageKind, size: &str) -> (Fact<Available>, Fact<Bytes>) {
+    fn had(root: &Root, kind: PageKind, size: &str) -> (Fact<PageSizeAvailability>, Fact<Bytes>) {
         let host = crate::read_host(root, &Kernel::new()).unwrap();
         let wanted = size.parse().unwrap();
         let mut sizes = host.page_sizes.iter();
@@ -174,9 +182,9 @@ mod tests {
         (info.available.clone(), info.if_defragmented.clone())
     }
 
-    fn known(bytes: u64, limited_by: &str) -> Fact<Available> {
+    fn known(bytes: u64, limited_by: &str) -> Fact<PageSizeAvailability> {
         let limited_by = limited_by.to_owned();
-        Fact::Known(Available {
+        Fact::Known(PageSizeAvailability {
             bytes: Bytes(bytes),
             limited_by,
         })

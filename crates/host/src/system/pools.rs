@@ -5,7 +5,7 @@ use hugeleaf_units::{PageSize, Pages};
 use super::file_readers;
 use crate::fact::Fact;
 use crate::model::Pool;
-use crate::parse::ParseError;
+use crate::parse_helpers::ParseError;
 use crate::root::Root;
 
 const TOTALS: &str = "sys/kernel/mm/hugepages";

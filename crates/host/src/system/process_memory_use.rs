@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 
 use crate::fact::Fact;
 use crate::model::ProcessMemoryUse;
-use crate::parse::{fields, kib};
+use crate::parse_helpers::{fields, kib};
 use crate::process::in_parallel;
 use crate::root::Root;
 

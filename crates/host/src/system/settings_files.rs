@@ -57,7 +57,7 @@ fn tmpfiles(root: &Root) -> Fact<Vec<TmpfilesLine>> {
     let folders = ["etc/tmpfiles.d", "run/tmpfiles.d", "usr/lib/tmpfiles.d"];
     let now = |mut line: TmpfilesLine| {
         let text = root.read(line.knob.trim_start_matches('/'));
-        line.now = text.map(|text| match crate::parse::chosen(&text) {
+        line.now = text.map(|text| match crate::parse_helpers::chosen(&text) {
             Ok(chosen) => chosen,
             Err(_) => text.trim().to_owned(),
         });

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-pub use hugeleaf_sys::FileSystemCapabilities;
+pub use hugeleaf_sys::FileSystemFeatures;
 use hugeleaf_sys::{Errno, file_system_at};
 use serde::Serialize;
 
 use super::file_readers;
 use crate::fact::{Fact, ReadError};
-use crate::parse::MountLine;
+use crate::parse_helpers::MountLine;
 use crate::root::{Root, answered};
 
 /// Settings in files of one or two lines each. [`SINCE`] lists those that some kernels lack.
@@ -63,7 +63,7 @@ pub struct SystemConfig {
 
 /// A limit of a process, as `/proc/PID/limits` writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ProcessLimit {
+pub struct ResourceLimit {
     pub name: String,
     pub soft: String,
     pub hard: String,
@@ -89,7 +89,7 @@ pub struct DiskMount {
     /// Options of the mount and of the file system.
     pub options: String,
     /// Known properties of the file system. Absent on a captured host.
-    pub can: Fact<FileSystemCapabilities>,
+    pub can: Fact<FileSystemFeatures>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -243,7 +243,7 @@ fn mounts(root: &Root) -> Fact<Vec<DiskMount>> {
 }
 
 /// Queries the running kernel, because no file has it.
-fn abilities(at: &str) -> Fact<FileSystemCapabilities> {
+fn abilities(at: &str) -> Fact<FileSystemFeatures> {
     let can = answered(at.as_ref(), |at| {
         file_system_at(at).map_err(|error| std::io::Error::from(error.errno))
     });
@@ -312,13 +312,13 @@ fn offloads(root: &Root, device: &str) -> Fact<BTreeMap<&'static str, bool>> {
 }
 
 /// Parses names, soft and hard limits, in columns of fixed width (fs/proc/base.c, proc_pid_limits).
-pub(super) fn parse_limits(text: &str) -> Vec<ProcessLimit> {
+pub(super) fn parse_limits(text: &str) -> Vec<ResourceLimit> {
     const NAME: usize = 26;
     let lines = text.lines().skip(1);
     let parsed = lines.filter_map(|line| {
         let (name, rest) = line.split_at_checked(NAME)?;
         let mut words = rest.split_whitespace();
-        Some(ProcessLimit {
+        Some(ResourceLimit {
             name: name.trim().to_owned(),
             soft: words.next()?.to_owned(),
             hard: words.next()?.to_owned(),
@@ -338,7 +338,7 @@ mod tests {
                     Max open files            1024                 524288               files     \n\
                     Max locked memory         unlimited            unlimited            bytes     \n";
         let limits = parse_limits(text);
-        let triple = |of: &ProcessLimit| format!("{}: {}, {}", of.name, of.soft, of.hard);
+        let triple = |of: &ResourceLimit| format!("{}: {}, {}", of.name, of.soft, of.hard);
         assert_eq!(triple(&limits[0]), "Max open files: 1024, 524288");
         assert_eq!(
             triple(&limits[1]),

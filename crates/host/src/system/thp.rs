@@ -4,15 +4,15 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::file_readers;
 use crate::fact::Fact;
-use crate::model::{Khugepaged, Thp, ThpOrder};
-use crate::parse::{self, ParseError};
+use crate::model::{Khugepaged, Thp, ThpSizeSettings};
+use crate::parse_helpers::{self, ParseError};
 use crate::root::Root;
 
 const FOLDER: &str = "sys/kernel/mm/transparent_hugepage";
 
 pub fn pmd_page(root: &Root) -> Fact<PageSize> {
     root.parse(format!("{FOLDER}/hpage_pmd_size"), |text| {
-        let bytes = Bytes(parse::number(text)?);
+        let bytes = Bytes(parse_helpers::number(text)?);
         PageSize::new(bytes).map_err(|_| ParseError::new(1, "expected a page size", text.trim()))
     })
 }
@@ -34,7 +34,7 @@ pub fn read(root: &Root, pmd: Option<PageSize>) -> Fact<Thp> {
 }
 
 fn knob(root: &Root, name: &str) -> Fact<String> {
-    root.parse(format!("{FOLDER}/{name}"), parse::chosen)
+    root.parse(format!("{FOLDER}/{name}"), parse_helpers::chosen)
 }
 
 fn switch(root: &Root, name: &str) -> Fact<bool> {
@@ -74,11 +74,16 @@ fn collapses_small_orders(
 /// Returns the sizes with their own settings. Those for anonymous memory exist since Linux 6.8, and
 /// for shared memory since 6.11. Before that, the PMD size follows the settings above, which is the
 /// meaning of `inherit`.
-fn orders(root: &Root, folders: Vec<(PageSize, String)>, pmd: Option<PageSize>) -> Vec<ThpOrder> {
-    let own = |folder: &str, name: &str| root.parse(format!("{folder}/{name}"), parse::chosen);
-    let mut orders: Vec<ThpOrder> = folders
+fn orders(
+    root: &Root,
+    folders: Vec<(PageSize, String)>,
+    pmd: Option<PageSize>,
+) -> Vec<ThpSizeSettings> {
+    let own =
+        |folder: &str, name: &str| root.parse(format!("{folder}/{name}"), parse_helpers::chosen);
+    let mut orders: Vec<ThpSizeSettings> = folders
         .into_iter()
-        .map(|(size, folder)| ThpOrder {
+        .map(|(size, folder)| ThpSizeSettings {
             size,
             anon: own(&folder, "enabled"),
             shmem: own(&folder, "shmem_enabled"),
@@ -90,7 +95,7 @@ fn orders(root: &Root, folders: Vec<(PageSize, String)>, pmd: Option<PageSize>) 
     let inherit = || Fact::Known("inherit".to_owned());
     let no_shmem_knobs = orders.iter().all(|order| order.shmem.is_absent());
     if orders.is_empty() {
-        orders.push(ThpOrder {
+        orders.push(ThpSizeSettings {
             size: pmd,
             anon: inherit(),
             shmem: inherit(),

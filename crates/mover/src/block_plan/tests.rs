@@ -42,7 +42,7 @@ fn host() -> Host {
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes: vec![0],
-        compaction: hugeleaf_host::Compaction::default(),
+        compaction: hugeleaf_host::CompactionStalls::default(),
     }
 }
 
@@ -144,11 +144,11 @@ fn plan_of(segment: ProcessMapping, rules: &SelectionRules<'_>) -> BlockPlan {
 }
 
 #[track_caller]
-fn left_out(segment: ProcessMapping, reason: impl Into<Reason>) {
+fn left_out(segment: ProcessMapping, reason: impl Into<UnchangedReason>) {
     let mut plan = plan_of(segment, &rules());
     plan.settle(size("2M"), |_| false);
     assert_eq!(plan.requested(), Bytes::ZERO, "{plan:#?}");
-    let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
+    let reasons: Vec<UnchangedReason> = plan.left_out.iter().map(|p| p.reason).collect();
     assert_eq!(reasons, [reason.into()], "{plan:#?}");
 }
 
@@ -401,7 +401,7 @@ fn what_forked_or_shrank_since_is_not_taken() {
         again(&[(span(START, M), own())]),
         Err(Some(Not::PartlyResident.into()))
     );
-    assert_eq!(again(&[]), Err(Some(Reason::Unmapped)));
+    assert_eq!(again(&[]), Err(Some(UnchangedReason::Unmapped)));
     assert_eq!(
         again(&[(block, of_file())]),
         Err(Some(Not::PrivateFile.into()))
@@ -526,7 +526,7 @@ fn splitting_takes_huge_pages_and_leaves_what_it_cannot() {
         (Bytes(2 * M), Bytes(2 * M))
     );
     assert_eq!(plan.blocks[0].range, one);
-    let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
+    let reasons: Vec<UnchangedReason> = plan.left_out.iter().map(|p| p.reason).collect();
     assert_eq!(reasons, [Not::FileStays.into(), Not::Hugetlb.into()]);
 }
 
@@ -591,10 +591,10 @@ fn coarse(id: Not) -> Not {
     }
 }
 
-fn by_reason(parts: impl Iterator<Item = (Reason, Bytes)>) -> BTreeMap<Not, Bytes> {
+fn by_reason(parts: impl Iterator<Item = (UnchangedReason, Bytes)>) -> BTreeMap<Not, Bytes> {
     let mut sums = BTreeMap::new();
     for (reason, bytes) in parts {
-        let Reason::Not(reason) = reason else {
+        let UnchangedReason::Not(reason) = reason else {
             panic!("{reason}: no reason of a plan");
         };
         *sums.entry(coarse(reason)).or_default() += bytes;
@@ -632,7 +632,7 @@ fn agree(host: &Host, process: &Process) {
     let split = plan_split(0, &there, &rules);
     let ranges: Vec<Range> = split.blocks.iter().map(|b| b.range).collect();
     for block in &planned.blocks {
-        let one_way = block.one_way(Some(NoSplit::NoFile)).is_some();
+        let one_way = block.one_way(Some(SplitRefusal::NoFile)).is_some();
         assert!(
             one_way || ranges.contains(&block.range),
             "{block:#?} {split:#?}"

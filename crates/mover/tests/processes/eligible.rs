@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use hugeleaf_host::process_scanner::walk_pages;
-use hugeleaf_host::{MappingRole, PageUsage, Process, ReadDetail, read_process, totals};
-use hugeleaf_mover::{BytesByReason, Reason};
+use hugeleaf_host::{MappingRole, PageUsage, Process, ReadDetail, memory_totals, read_process};
+use hugeleaf_mover::{BytesByReason, UnchangedReason};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::eligible::{Reason as Not, Remedy};
@@ -29,8 +29,8 @@ fn read(bench: &Bench, pid: Pid) -> Process {
 #[track_caller]
 fn keeps_its_word(bench: &Bench, pid: Pid) -> (Bytes, Bytes) {
     let verdicts = why::judge(&bench.host, &read(bench, pid));
-    let of_host = |v: &why::Verdict| matches!(v.id, Not::NoContiguous | Not::CgroupMemory);
-    let promotes = |v: &&why::Verdict| v.id.remedy() == Remedy::Promote || of_host(v);
+    let of_host = |v: &why::RangeVerdict| matches!(v.id, Not::NoContiguous | Not::CgroupMemory);
+    let promotes = |v: &&why::RangeVerdict| v.id.remedy() == Remedy::Promote || of_host(v);
     let promised: Bytes = verdicts.iter().filter(promotes).map(|v| v.bytes).sum();
     let mut dry = fast();
     dry.dry_run = true;
@@ -104,7 +104,7 @@ fn guard_pages_are_named_and_never_promised() {
     let page = bench.kernel.base_page().bytes();
     let guarded = bench.pages(4) - Bytes(4 * page.get());
     let verdicts = why::judge(&bench.host, &read(&bench, victim.pid()));
-    let inside = |v: &&why::Verdict| range.intersect(v.range) == Some(v.range);
+    let inside = |v: &&why::RangeVerdict| range.intersect(v.range) == Some(v.range);
     let named = verdicts
         .iter()
         .filter(inside)
@@ -169,7 +169,7 @@ fn what_cannot_go_back_is_said_before_it_moves() {
     });
     assert!(outcome.unwrap().is_complete());
     let part = BytesByReason {
-        reason: Reason::Locked,
+        reason: UnchangedReason::Locked,
         bytes: bench.pages(2),
     };
     assert!(said.contains(&(true, Some(part))), "{said:?}");
@@ -198,7 +198,7 @@ fn a_closer_look_counts_what_workers_share_once() {
         .unwrap()
     };
     let processes: Vec<Process> = pids.iter().map(read).collect();
-    let table = totals::process_memory(&processes);
+    let table = memory_totals::process_memory(&processes);
     let all: Bytes = table.iter().map(|held| held.bytes).sum();
     let (is, small) = (seen.base + seen.huge, bench.pages(40));
     assert!(is >= small && is <= all, "{is}, not {small} to {all}");

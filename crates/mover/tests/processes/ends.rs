@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hugeleaf_host::ProcessError;
 use hugeleaf_mover::{
-    Outcome, PreconditionError, ProcessEnd, Progress, PromoteOptions, Reason, StoppedBy, promote,
+    Outcome, PreconditionError, Progress, PromoteOptions, StoppedBy, TargetLoss, UnchangedReason,
+    promote,
 };
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
@@ -37,8 +38,11 @@ fn an_exit_midway_ends_it_in_a_clear_line() {
     };
     let outcome = interfere(&bench, Victim::kill);
     let p = &outcome.processes[0];
-    assert_eq!(p.ended, Some(ProcessEnd::Exited));
-    assert_eq!(bytes_of(&p.failed, Reason::ProcessEnded), bench.pages(8));
+    assert_eq!(p.ended, Some(TargetLoss::Exited));
+    assert_eq!(
+        bytes_of(&p.failed, UnchangedReason::ProcessEnded),
+        bench.pages(8)
+    );
     assert_eq!((p.coverage_after, p.resident_after), (None, None));
     assert!(!outcome.is_complete());
 }
@@ -53,8 +57,11 @@ fn an_execve_midway_leaves_the_new_program_alone() {
         victim.await_name("sleep");
     });
     let p = &outcome.processes[0];
-    assert_eq!(p.ended, Some(ProcessEnd::Replaced), "{p:#?}");
-    assert_eq!(bytes_of(&p.failed, Reason::ProcessEnded), bench.pages(8));
+    assert_eq!(p.ended, Some(TargetLoss::Replaced), "{p:#?}");
+    assert_eq!(
+        bytes_of(&p.failed, UnchangedReason::ProcessEnded),
+        bench.pages(8)
+    );
     assert_eq!(p.resident_after, None);
 }
 
@@ -69,7 +76,7 @@ fn memory_unmapped_midway_is_skipped() {
     let p = &outcome.processes[0];
     assert_eq!(p.ended, None);
     assert_eq!(
-        bytes_of(&p.failed, Reason::Unmapped),
+        bytes_of(&p.failed, UnchangedReason::Unmapped),
         bench.pages(8),
         "{p:#?}"
     );
@@ -95,7 +102,7 @@ fn a_stop_says_what_was_done_so_far() {
     assert!(outcome.interrupted && outcome.stopped_by == Some(StoppedBy::Signal));
     let p = &outcome.processes[0];
     // Some of the tried blocks may have been busy.
-    let not_tried = bytes_of(&p.failed, Reason::Interrupted);
+    let not_tried = bytes_of(&p.failed, UnchangedReason::Interrupted);
     assert!(not_tried > Bytes::ZERO, "{p:#?}");
     assert!(not_tried <= bench.pages(77), "{p:#?}");
     // The same command continues the work.

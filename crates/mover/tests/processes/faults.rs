@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hugeleaf_mover::{
-    Outcome, Percent, PreconditionError, Progress, PromoteOptions, Reason, StoppedBy, promote,
+    Outcome, Percent, PreconditionError, Progress, PromoteOptions, StoppedBy, UnchangedReason,
+    promote,
 };
 use hugeleaf_sys::{
-    Advice, Errno, GateReply, Kernel, PageMap, PageRun, PageState, ProcessCall, ScanDetail,
+    Advice, Errno, GateReply, Kernel, PageMap, PageRun, PageScanDetail, PageState, ProcessCall,
     SyscallGate,
 };
 use hugeleaf_units::{Bytes, Range};
@@ -36,17 +37,17 @@ fn each_errno_of_collapse_has_its_reason() {
         return;
     };
     for (errno, reason) in [
-        (Errno::AGAIN, Reason::Busy),
-        (Errno::INTR, Reason::Busy),
-        (Errno::BUSY, Reason::CgroupLimit),
-        (Errno::NOMEM, Reason::NoContiguousMemory),
-        (Errno::INVAL, Reason::Refused),
-        (Errno::SRCH, Reason::ProcessEnded),
-        (Errno::PERM, Reason::Denied),
-        (Errno::ACCESS, Reason::Denied),
-        (Errno::FAULT, Reason::Other(Errno::FAULT)),
-        (Errno::BADF, Reason::Other(Errno::BADF)),
-        (Errno::NOSYS, Reason::Other(Errno::NOSYS)),
+        (Errno::AGAIN, UnchangedReason::Busy),
+        (Errno::INTR, UnchangedReason::Busy),
+        (Errno::BUSY, UnchangedReason::CgroupLimit),
+        (Errno::NOMEM, UnchangedReason::NoContiguousMemory),
+        (Errno::INVAL, UnchangedReason::Refused),
+        (Errno::SRCH, UnchangedReason::ProcessEnded),
+        (Errno::PERM, UnchangedReason::Denied),
+        (Errno::ACCESS, UnchangedReason::Denied),
+        (Errno::FAULT, UnchangedReason::Other(Errno::FAULT)),
+        (Errno::BADF, UnchangedReason::Other(Errno::BADF)),
+        (Errno::NOSYS, UnchangedReason::Other(Errno::NOSYS)),
     ] {
         for options in [PromoteOptions::default(), fast()] {
             let outcome = collapse_failing(&bench, errno, u64::MAX, &options);
@@ -185,7 +186,7 @@ fn whoever_cannot_be_told_to_live_is_not_touched() {
             .unwrap();
         let p = &outcome.processes[0];
         assert_eq!(
-            bytes_of(&p.failed, Reason::Other(errno)),
+            bytes_of(&p.failed, UnchangedReason::Other(errno)),
             p.requested,
             "{p:#?}"
         );
@@ -201,14 +202,14 @@ fn each_errno_of_cold_has_its_reason() {
     let (victim, _) = bench.private_victim(4);
     bench.promote(&[victim.pid()], &fast());
     for (errno, reason) in [
-        (Errno::AGAIN, Reason::Busy),
-        (Errno::BUSY, Reason::Busy),
-        (Errno::INTR, Reason::Busy),
-        (Errno::NOMEM, Reason::Unmapped),
-        (Errno::INVAL, Reason::Refused),
-        (Errno::SRCH, Reason::ProcessEnded),
-        (Errno::PERM, Reason::Denied),
-        (Errno::FAULT, Reason::Other(Errno::FAULT)),
+        (Errno::AGAIN, UnchangedReason::Busy),
+        (Errno::BUSY, UnchangedReason::Busy),
+        (Errno::INTR, UnchangedReason::Busy),
+        (Errno::NOMEM, UnchangedReason::Unmapped),
+        (Errno::INVAL, UnchangedReason::Refused),
+        (Errno::SRCH, UnchangedReason::ProcessEnded),
+        (Errno::PERM, UnchangedReason::Denied),
+        (Errno::FAULT, UnchangedReason::Other(Errno::FAULT)),
     ] {
         let call = Call::ProcessMadvise(Advice::Cold);
         let kernel = failing(call, errno, PROBES, u64::MAX);
@@ -248,7 +249,7 @@ impl<A, M> fmt::Debug for Odd<A, M> {
 impl<A, M> SyscallGate for Odd<A, M>
 where
     A: Fn(Bytes) -> Option<Result<Bytes, Errno>> + Send + Sync,
-    M: Fn(PageMap, Range, ScanDetail) -> Result<PageMap, Errno> + Send + Sync,
+    M: Fn(PageMap, Range, PageScanDetail) -> Result<PageMap, Errno> + Send + Sync,
 {
     fn process(&self, call: ProcessCall<'_>) -> Result<Option<GateReply>, Errno> {
         match call {
@@ -266,7 +267,7 @@ where
     }
 }
 
-fn as_it_is(map: PageMap, _: Range, _: ScanDetail) -> Result<PageMap, Errno> {
+fn as_it_is(map: PageMap, _: Range, _: PageScanDetail) -> Result<PageMap, Errno> {
     Ok(map)
 }
 
@@ -285,7 +286,7 @@ fn success_is_not_believed() {
         .unwrap();
     let p = &outcome.processes[0];
     assert_eq!(
-        bytes_of(&p.failed, Reason::NotSeen),
+        bytes_of(&p.failed, UnchangedReason::NotSeen),
         bench.pages(4),
         "{p:#?}"
     );
@@ -295,7 +296,7 @@ fn success_is_not_believed() {
         .unwrap();
     let p = &outcome.processes[0];
     assert_eq!(
-        bytes_of(&p.failed, Reason::NotSeen),
+        bytes_of(&p.failed, UnchangedReason::NotSeen),
         bench.pages(4),
         "{p:#?}"
     );
@@ -328,7 +329,11 @@ fn a_call_that_stops_halfway_is_gone_on_with() {
         } else {
             Bytes::ZERO
         };
-        assert_eq!(bytes_of(&p.failed, Reason::NotSeen), misreported, "{p:#?}");
+        assert_eq!(
+            bytes_of(&p.failed, UnchangedReason::NotSeen),
+            misreported,
+            "{p:#?}"
+        );
         assert_eq!(p.done, bench.pages(4) - misreported);
         bench.demote(&[victim.pid()], &fast_demote());
     }
@@ -345,7 +350,7 @@ fn a_page_map_that_fails_before_a_call_holds_it_back() {
         advise: |_| None,
         map: move |map, asked: Range, detail| {
             let one = asked.len() == block && asked.intersect(range).is_some();
-            match one && detail == ScanDetail::ExclusiveFirst {
+            match one && detail == PageScanDetail::ExclusiveFirst {
                 true => Err(Errno::NOMEM),
                 false => Ok(map),
             }
@@ -356,7 +361,7 @@ fn a_page_map_that_fails_before_a_call_holds_it_back() {
         .promote_with(&kernel, &[victim.pid()], &options, &mut |_| {})
         .unwrap();
     let p = &outcome.processes[0];
-    let failed = bytes_of(&p.failed, Reason::Other(Errno::NOMEM));
+    let failed = bytes_of(&p.failed, UnchangedReason::Other(Errno::NOMEM));
     assert_eq!(failed, bench.pages(4), "{p:#?}");
 }
 
@@ -376,7 +381,7 @@ fn no_page_map_at_all_means_nothing_is_taken() {
 }
 
 /// Answers as a kernel before 6.7: entries of pagemap, without huge pages.
-fn without_huge(map: PageMap, _: Range, _: ScanDetail) -> Result<PageMap, Errno> {
+fn without_huge(map: PageMap, _: Range, _: PageScanDetail) -> Result<PageMap, Errno> {
     let facts = [
         PageState::PRESENT,
         PageState::SWAPPED,
@@ -468,7 +473,7 @@ fn a_host_short_of_memory_is_left_in_peace() {
     let outcome = bench.promote(&[victim.pid()], &options);
     assert_eq!(outcome.stopped_by, Some(StoppedBy::MemoryPressure));
     let p = &outcome.processes[0];
-    let left = bytes_of(&p.failed, Reason::Pressure);
+    let left = bytes_of(&p.failed, UnchangedReason::Pressure);
     assert!(left > bench.pages(50), "{p:#?}");
     assert!(outcome.paused_seconds > 0.0);
 }

@@ -1,7 +1,7 @@
 //! Tests what is promoted, what is left out, and that no process grows.
 
 use hugeleaf_mover::{
-    DemoteOptions, HeldBeforeSplit, Percent, ProcessRanges, PromoteOptions, Reason,
+    DemoteOptions, HeldBeforeSplit, Percent, ProcessRanges, PromoteOptions, UnchangedReason,
     ZeroRestoreError,
 };
 use hugeleaf_sys::Errno;
@@ -419,13 +419,13 @@ fn locked_memory_moves_and_says_that_it_stays() {
     victim.tell("lock a");
     let there = bench.promote(&[victim.pid()], &fast());
     assert!(there.is_complete(), "{there:#?}");
-    let stays = bytes_of(&there.processes[0].one_way, Reason::Locked);
+    let stays = bytes_of(&there.processes[0].one_way, UnchangedReason::Locked);
     assert_eq!(stays, bench.pages(4));
     let back = bench.demote(&[victim.pid()], &fast_demote());
     assert_eq!(back.done(), Bytes::ZERO);
     let p = &back.processes[0];
     assert_eq!(
-        bytes_of(&p.failed, Reason::Locked),
+        bytes_of(&p.failed, UnchangedReason::Locked),
         bench.pages(4),
         "{p:#?}"
     );

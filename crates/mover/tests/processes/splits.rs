@@ -8,7 +8,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use hugeleaf_mover::{
-    DemoteOptions, DoneBy, Method, NoSplit, Outcome, Percent, Reason, can_split_shared,
+    BytesByMethod, DemoteOptions, Method, Outcome, Percent, SplitRefusal, UnchangedReason,
+    can_split_shared,
 };
 use hugeleaf_sys::{Errno, GateReply, Kernel, Pid, ProcessCall, SyscallGate};
 use hugeleaf_units::{Bytes, PageSize, Range};
@@ -134,7 +135,7 @@ impl SyscallGate for Splitting {
 
 /// Checks that both processes keep their huge pages, for this reason.
 #[track_caller]
-fn assert_kept(bench: &Bench, outcome: &Outcome, reason: Reason) {
+fn assert_kept(bench: &Bench, outcome: &Outcome, reason: UnchangedReason) {
     assert_eq!(outcome.done(), Bytes::ZERO, "{outcome:#?}");
     for p in &outcome.processes {
         let kept = bytes_of(&p.failed, reason);
@@ -165,7 +166,7 @@ fn what_two_processes_share_is_split_once_for_both() {
             .unwrap();
         assert!(outcome.is_complete(), "{outcome:#?}");
         for p in &outcome.processes {
-            let by = DoneBy {
+            let by = BytesByMethod {
                 method: Method::SplitFile,
                 bytes: bench.pages(PAGES),
             };
@@ -224,19 +225,19 @@ fn a_file_that_does_not_open_is_the_reason() {
     };
     let sharers = Sharers::new(&bench);
     for (by_path, unattached, why) in [
-        (Errno::PERM, Errno::IO, NoSplit::Refused),
-        (Errno::ACCESS, Errno::IO, NoSplit::Refused),
-        (Errno::NOENT, Errno::NOENT, NoSplit::NoFile),
-        (Errno::NOENT, Errno::NODEV, NoSplit::NoDebugfs),
-        (Errno::NOENT, Errno::PERM, NoSplit::Refused),
-        (Errno::MFILE, Errno::IO, NoSplit::Failed(Errno::MFILE)),
+        (Errno::PERM, Errno::IO, SplitRefusal::Refused),
+        (Errno::ACCESS, Errno::IO, SplitRefusal::Refused),
+        (Errno::NOENT, Errno::NOENT, SplitRefusal::NoFile),
+        (Errno::NOENT, Errno::NODEV, SplitRefusal::NoDebugfs),
+        (Errno::NOENT, Errno::PERM, SplitRefusal::Refused),
+        (Errno::MFILE, Errno::IO, SplitRefusal::Failed(Errno::MFILE)),
     ] {
         let (kernel, _) = behind(Splitting {
             open: Some([by_path, unattached]),
             ..sharers.splitting(bench.huge)
         });
         let outcome = demote(&bench, &kernel, &sharers);
-        assert_kept(&bench, &outcome, Reason::SharedByOthers(Some(why)));
+        assert_kept(&bench, &outcome, UnchangedReason::SharedByOthers(Some(why)));
         let probed = can_split_shared(&kernel, &bench.root, &sharers.pids());
         assert_eq!(probed, Err(why));
     }
@@ -257,16 +258,16 @@ fn each_errno_of_the_write_has_its_reason() {
         };
         faulty(fault, Some(sharers.kernel(bench.huge).1))
     };
-    let shared = |why| Reason::SharedByOthers(Some(why));
+    let shared = |why| UnchangedReason::SharedByOthers(Some(why));
     for (errno, reason) in [
-        (Errno::INTR, Reason::Busy),
-        (Errno::AGAIN, Reason::Busy),
-        (Errno::BUSY, Reason::Busy),
-        (Errno::SRCH, Reason::Refused),
-        (Errno::INVAL, Reason::Refused),
-        (Errno::PERM, shared(NoSplit::Refused)),
-        (Errno::ACCESS, shared(NoSplit::Refused)),
-        (Errno::IO, shared(NoSplit::Failed(Errno::IO))),
+        (Errno::INTR, UnchangedReason::Busy),
+        (Errno::AGAIN, UnchangedReason::Busy),
+        (Errno::BUSY, UnchangedReason::Busy),
+        (Errno::SRCH, UnchangedReason::Refused),
+        (Errno::INVAL, UnchangedReason::Refused),
+        (Errno::PERM, shared(SplitRefusal::Refused)),
+        (Errno::ACCESS, shared(SplitRefusal::Refused)),
+        (Errno::IO, shared(SplitRefusal::Failed(Errno::IO))),
     ] {
         // The first write only checks the permission.
         let kernel = failing(errno, 1, u64::MAX);
@@ -275,8 +276,8 @@ fn each_errno_of_the_write_has_its_reason() {
         assert_kept(&bench, &outcome, reason);
     }
     for (errno, why) in [
-        (Errno::PERM, NoSplit::Refused),
-        (Errno::IO, NoSplit::Failed(Errno::IO)),
+        (Errno::PERM, SplitRefusal::Refused),
+        (Errno::IO, SplitRefusal::Failed(Errno::IO)),
     ] {
         let kernel = failing(errno, 0, u64::MAX);
         assert_kept(&bench, &demote(&bench, &kernel, &sharers), shared(why));
@@ -299,7 +300,7 @@ fn a_write_that_does_nothing_is_not_believed() {
         ..sharers.splitting(bench.huge)
     });
     let outcome = demote(&bench, &kernel, &sharers);
-    assert_kept(&bench, &outcome, Reason::NotSeen);
+    assert_kept(&bench, &outcome, UnchangedReason::NotSeen);
 }
 
 #[test]
@@ -332,7 +333,7 @@ fn a_number_that_may_mean_another_process_is_not_written() {
         ..sharers.splitting(bench.huge)
     });
     let outcome = demote(&bench, &kernel, &sharers);
-    let reason = Reason::SharedByOthers(Some(NoSplit::OtherNamespace));
+    let reason = UnchangedReason::SharedByOthers(Some(SplitRefusal::OtherNamespace));
     assert_kept(&bench, &outcome, reason);
     assert!(gate.splits.lock().unwrap().is_empty());
 }
@@ -347,7 +348,11 @@ fn locked_shared_memory_keeps_its_promise() {
         victim.tell("lock a");
     }
     let (kernel, gate) = sharers.kernel(bench.huge);
-    assert_kept(&bench, &demote(&bench, &kernel, &sharers), Reason::Locked);
+    assert_kept(
+        &bench,
+        &demote(&bench, &kernel, &sharers),
+        UnchangedReason::Locked,
+    );
     assert!(gate.splits.lock().unwrap().is_empty());
 }
 
@@ -368,7 +373,7 @@ fn this_host_splits_or_says_why_not() {
         }
         Err(why) => {
             println!("not run: the part of this_host_splits_or_says_why_not that splits: {why}");
-            assert_kept(&bench, &outcome, Reason::SharedByOthers(Some(why)));
+            assert_kept(&bench, &outcome, UnchangedReason::SharedByOthers(Some(why)));
         }
     }
 }

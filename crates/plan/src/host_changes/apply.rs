@@ -10,11 +10,11 @@ use hugeleaf_units::PageSize;
 
 use super::apply_step::{PathChange, StepResult, execute, make_folders};
 use super::error::{HostChangeError, Obstacle};
-use super::journal::{JournaledApply, Writer, boot, history, next_id};
+use super::journal::{JournalWriter, JournaledApply, boot, history, next_id};
 use super::outcome::{ApplyOutcome, StepOutcome, StepState, StopReason};
 use super::path_state::{PathState, below};
 use super::preview::{self, StepPreview, has_systemd, preview_step, probe, side_effect_of};
-use super::record::{BeginRecord, JournalHeader, Record, RecordedStep, SCHEMA};
+use super::record::{BeginRecord, JournalHeader, JournalRecord, RecordedStep, SCHEMA};
 use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
 use super::{ChangeContext, lock};
@@ -83,8 +83,9 @@ pub fn apply(
     let header = header(context, request, &looked, continues);
     let id = header.id;
     let secret = looked.iter().any(|l| is_secret(&l.before));
-    let mut writer = Writer::create(context.root, context.kernel, header, request.plan, secret)
-        .map_err(HostChangeError::State)?;
+    let mut writer =
+        JournalWriter::create(context.root, context.kernel, header, request.plan, secret)
+            .map_err(HostChangeError::State)?;
     let mut run = ApplyRun {
         context,
         options,
@@ -193,7 +194,7 @@ fn header(
 struct ApplyRun<'a, 'h> {
     context: &'a mut ChangeContext<'h>,
     options: &'a ApplyOptions,
-    writer: &'a mut Writer,
+    writer: &'a mut JournalWriter,
     outcome: ApplyOutcome,
 }
 
@@ -246,7 +247,7 @@ impl ApplyRun<'_, '_> {
         // If even this record cannot be written, the record of the beginning is enough.
         let _ = self.writer.add(
             self.context.kernel,
-            &Record::Failed {
+            &JournalRecord::Failed {
                 step: outcome.id.clone(),
                 error: failure.error.clone(),
             },
@@ -279,14 +280,14 @@ impl ApplyRun<'_, '_> {
         }
         outcome.state = StepState::Failed;
         let beside_before = side_effect_of(self.context.root, &step.path);
-        self.add(Record::Begin(begin(&looked, beside_before)))?;
+        self.add(JournalRecord::Begin(begin(&looked, beside_before)))?;
         let root = self.context.root;
         let folders: Vec<_> = looked.makes.iter().map(|path| below(root, path)).collect();
         make_folders(self.context.kernel, &folders).map_err(|e| failure(&e, false))?;
         let made = execute(self.context, self.change(&looked)).map_err(|e| failure(&e, false))?;
         outcome.after = Some(made.after.clone());
         outcome.state = StepState::Begun;
-        let done = Record::Done {
+        let done = JournalRecord::Done {
             step: step.id.clone(),
             after: made.after.clone(),
             state: made.state,
@@ -308,7 +309,7 @@ impl ApplyRun<'_, '_> {
         }
     }
 
-    fn add(&mut self, record: Record) -> Result<(), StepFailure> {
+    fn add(&mut self, record: JournalRecord) -> Result<(), StepFailure> {
         let written = self.writer.add(self.context.kernel, &record);
         written.map_err(|e| failure(&e, true))
     }
@@ -346,7 +347,7 @@ impl ApplyRun<'_, '_> {
     fn end(&mut self) {
         let complete = self.outcome.stopped.is_none();
         let time = super::time();
-        let ended = self.add(Record::End { time, complete });
+        let ended = self.add(JournalRecord::End { time, complete });
         if let (Err(failure), None) = (ended, &self.outcome.stopped) {
             self.outcome.stopped = Some(StopReason::Failed {
                 step: "journal".to_owned(),

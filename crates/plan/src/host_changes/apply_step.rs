@@ -9,7 +9,7 @@ use hugeleaf_sys::{
 use super::outcome::StepState;
 use super::path_state::{self, PathState, below};
 use super::preview::real_path;
-use super::{ChangeContext, pool, setting_values};
+use super::{ChangeContext, set_pool_size, setting_values};
 
 #[derive(Debug, Clone, Copy)]
 pub struct PathChange<'a> {
@@ -92,7 +92,7 @@ fn make_pool(
     wanted: u64,
     change: PathChange<'_>,
 ) -> Result<StepResult, SysError> {
-    let got = pool::set(context, path, wanted, change.drop_caches)?;
+    let got = set_pool_size::set(context, path, wanted, change.drop_caches)?;
     let had_surplus = matches!(change.now, PathState::Pool { surplus, .. } if *surplus > 0);
     let state = match got.pages {
         pages if pages < wanted => StepState::Short,

@@ -13,7 +13,8 @@ use super::error::HostChangeError;
 use super::outcome::StepState;
 use super::path_state::{PathState, fresh, missing_folders};
 use super::record::{
-    BeginRecord, JournalDamage, JournalHeader, Record, RecordedStep, SCHEMA, line, parse_records,
+    BeginRecord, JournalDamage, JournalHeader, JournalRecord, RecordedStep, SCHEMA, line,
+    parse_records,
 };
 
 /// Folder of the journals, below the root of the host.
@@ -133,7 +134,7 @@ fn plan_name(id: u32) -> String {
 }
 
 /// Combines the records of a journal. Pure.
-fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> JournaledApply {
+fn fold(id: u32, records: Vec<JournalRecord>, plan: Fact<String>) -> JournaledApply {
     let mut one = JournaledApply {
         plan,
         ..JournaledApply::default()
@@ -141,9 +142,9 @@ fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> JournaledApply {
     one.head.id = id;
     for record in records {
         match record {
-            Record::Apply(header) => one.head(header),
-            Record::Begin(begin) => one.begin(begin),
-            Record::Done {
+            JournalRecord::Apply(header) => one.head(header),
+            JournalRecord::Begin(begin) => one.begin(begin),
+            JournalRecord::Done {
                 step,
                 after,
                 state,
@@ -153,12 +154,12 @@ fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> JournaledApply {
                 s.after = Some(after);
                 s.side_effect = beside;
             }),
-            Record::Failed { step, .. } => one.step(&step, |s| s.stands(StepState::Failed)),
-            Record::End { complete, .. } => one.complete = Some(complete),
-            Record::Undo { .. } => one.undone = false,
-            Record::Undoing { .. } => {}
-            Record::Undone { step, state } => one.step(&step, |s| s.listed.state = state),
-            Record::UndoEnd { complete, .. } => one.undone = complete,
+            JournalRecord::Failed { step, .. } => one.step(&step, |s| s.stands(StepState::Failed)),
+            JournalRecord::End { complete, .. } => one.complete = Some(complete),
+            JournalRecord::Undo { .. } => one.undone = false,
+            JournalRecord::Undoing { .. } => {}
+            JournalRecord::Undone { step, state } => one.step(&step, |s| s.listed.state = state),
+            JournalRecord::UndoEnd { complete, .. } => one.undone = complete,
         }
     }
     one
@@ -238,7 +239,7 @@ impl JournaledApply {
 }
 
 #[derive(Debug)]
-pub struct Writer {
+pub struct JournalWriter {
     path: PathBuf,
     next: u64,
     mode: u32,
@@ -246,7 +247,7 @@ pub struct Writer {
     torn: bool,
 }
 
-impl Writer {
+impl JournalWriter {
     /// Creates the journal of a new apply: the plan's text, then the header.
     ///
     /// # Errors
@@ -257,7 +258,7 @@ impl Writer {
         header: JournalHeader,
         plan: &str,
         secret: bool,
-    ) -> Result<Writer, SysError> {
+    ) -> Result<JournalWriter, SysError> {
         // The journal may hold copies of files that not all users may read.
         let mode = if secret { 0o600 } else { 0o644 };
         let folder = root.path(JOURNAL);
@@ -268,21 +269,21 @@ impl Writer {
             plan.as_bytes(),
             &look,
         ))?;
-        let mut writer = Writer {
+        let mut writer = JournalWriter {
             path: root.path(log_name(header.id)),
             next: 1,
             mode,
             torn: false,
         };
-        writer.add(kernel, &Record::Apply(header))?;
+        writer.add(kernel, &JournalRecord::Apply(header))?;
         kernel.change(HostChange::SyncFolder(&folder))?;
         Ok(writer)
     }
 
-    pub fn reopen(root: &Root, id: u32) -> Writer {
+    pub fn reopen(root: &Root, id: u32) -> JournalWriter {
         let bytes = root.read_bytes(log_name(id)).unwrap_or_default();
         let (_, last, _) = parse_records(&bytes);
-        Writer {
+        JournalWriter {
             path: root.path(log_name(id)),
             next: last + 1,
             mode: 0o600,
@@ -291,7 +292,7 @@ impl Writer {
     }
 
     /// Writes a record and syncs it to disk before returning.
-    pub fn add(&mut self, kernel: &Kernel, record: &Record) -> Result<(), SysError> {
+    pub fn add(&mut self, kernel: &Kernel, record: &JournalRecord) -> Result<(), SysError> {
         let mut text = line(self.next, record);
         if self.torn {
             text.insert(0, '\n');

@@ -12,21 +12,21 @@ use super::setting_values;
 
 /// Bytes of a file or of an extended attribute; the journal stores valid text as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Content(pub Vec<u8>);
+pub struct FileContent(pub Vec<u8>);
 
-impl Content {
+impl FileContent {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 }
 
-impl From<&str> for Content {
-    fn from(text: &str) -> Content {
-        Content(text.as_bytes().to_vec())
+impl From<&str> for FileContent {
+    fn from(text: &str) -> FileContent {
+        FileContent(text.as_bytes().to_vec())
     }
 }
 
-/// Form of [`Content`] in the journal.
+/// Form of [`FileContent`] in the journal.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum EncodedContent {
@@ -34,7 +34,7 @@ enum EncodedContent {
     Hex(String),
 }
 
-impl Serialize for Content {
+impl Serialize for FileContent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let written = match std::str::from_utf8(&self.0) {
             Ok(text) => EncodedContent::Text(text.to_owned()),
@@ -44,13 +44,13 @@ impl Serialize for Content {
     }
 }
 
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Content, D::Error> {
+impl<'de> Deserialize<'de> for FileContent {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<FileContent, D::Error> {
         use serde::de::Error;
         match EncodedContent::deserialize(deserializer)? {
-            EncodedContent::Text(text) => Ok(Content(text.into_bytes())),
+            EncodedContent::Text(text) => Ok(FileContent(text.into_bytes())),
             EncodedContent::Hex(text) => unhex(&text)
-                .map(Content)
+                .map(FileContent)
                 .ok_or_else(|| D::Error::custom("expected pairs of hexadecimal digits")),
         }
     }
@@ -67,12 +67,12 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 pub enum PathState {
     Absent,
     File {
-        content: Content,
+        content: FileContent,
         mode: u32,
         uid: u32,
         gid: u32,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        attributes: Vec<(String, Content)>,
+        attributes: Vec<(String, FileContent)>,
     },
     Folder {
         mode: u32,
@@ -101,7 +101,7 @@ pub enum PathState {
 }
 
 impl PathState {
-    pub fn file(content: Content, look: &FileMeta) -> PathState {
+    pub fn file(content: FileContent, look: &FileMeta) -> PathState {
         let attributes = look.attributes.iter();
         PathState::File {
             content,
@@ -109,13 +109,13 @@ impl PathState {
             uid: look.uid,
             gid: look.gid,
             attributes: attributes
-                .map(|(name, value)| (name.clone(), Content(value.clone())))
+                .map(|(name, value)| (name.clone(), FileContent(value.clone())))
                 .collect(),
         }
     }
 
     /// Returns content, mode, owner and attributes of a file.
-    pub fn as_file(&self) -> Option<(&Content, FileMeta)> {
+    pub fn as_file(&self) -> Option<(&FileContent, FileMeta)> {
         let PathState::File {
             content,
             mode,
@@ -199,7 +199,7 @@ pub fn read_file(path: &Path) -> Result<PathState, SysError> {
         Some((FileKind::File, look)) => {
             #[expect(clippy::disallowed_methods, reason = "reads what a step changes")]
             let bytes = std::fs::read(path).map_err(|e| unreadable(path, &e))?;
-            PathState::file(Content(bytes), &look)
+            PathState::file(FileContent(bytes), &look)
         }
         Some((FileKind::Folder, look)) => PathState::Folder {
             mode: look.mode,
@@ -293,12 +293,12 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_survive_the_journal() {
         for bytes in [&b"plain\n"[..], b"", b"\xff\x00x"] {
-            let content = Content(bytes.to_vec());
+            let content = FileContent(bytes.to_vec());
             let line = serde_json::to_string(&content).unwrap();
-            assert_eq!(serde_json::from_str::<Content>(&line).unwrap(), content);
+            assert_eq!(serde_json::from_str::<FileContent>(&line).unwrap(), content);
         }
         for bad in [r#"{"hex":"f"}"#, r#"{"hex":"+f"}"#, r#"{"hex":"é"}"#] {
-            assert!(serde_json::from_str::<Content>(bad).is_err(), "{bad}");
+            assert!(serde_json::from_str::<FileContent>(bad).is_err(), "{bad}");
         }
     }
 

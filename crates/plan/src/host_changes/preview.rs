@@ -12,7 +12,7 @@ use hugeleaf_sys::{
 
 use super::error::Obstacle;
 use super::outcome::StepState;
-use super::path_state::{self, Content, PathState, below, fresh, missing_folders};
+use super::path_state::{self, FileContent, PathState, below, fresh, missing_folders};
 use super::{OWNED, config_block, setting_values};
 use hugeleaf_host::process::proc_parsers::own_capabilities;
 
@@ -157,7 +157,7 @@ fn file_places(
         PathState::File { .. } => return Err(Obstacle::Foreign(path.to_owned())),
         other => return Err(in_the_way(path, other)),
     };
-    let wanted = PathState::file(Content::from(text), &meta);
+    let wanted = PathState::file(FileContent::from(text), &meta);
     Ok((before, wanted))
 }
 
@@ -182,7 +182,7 @@ fn block_places(
         path: step.path.clone(),
         broken,
     })?;
-    let wanted = PathState::file(Content(with), &meta);
+    let wanted = PathState::file(FileContent(with), &meta);
     Ok((before, wanted))
 }
 

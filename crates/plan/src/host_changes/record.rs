@@ -15,7 +15,7 @@ pub(super) const SCHEMA: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
-pub enum Record {
+pub enum JournalRecord {
     /// The first record: the apply that begins.
     Apply(JournalHeader),
     Begin(BeginRecord),
@@ -116,7 +116,7 @@ pub enum JournalDamage {
 }
 
 /// Formats a record as a line; `number` counts the records of a journal from 1.
-pub fn line(number: u64, record: &Record) -> String {
+pub fn line(number: u64, record: &JournalRecord) -> String {
     // Cannot fail: all keys are strings and all values plain.
     let json = serde_json::to_string(record).unwrap_or_default();
     let body = format!("{number} {json}");
@@ -124,7 +124,7 @@ pub fn line(number: u64, record: &Record) -> String {
 }
 
 /// Returns the intact records of a journal, the number of the last one, and the damage.
-pub fn parse_records(bytes: &[u8]) -> (Vec<Record>, u64, Vec<JournalDamage>) {
+pub fn parse_records(bytes: &[u8]) -> (Vec<JournalRecord>, u64, Vec<JournalDamage>) {
     let (mut records, mut damage) = (Vec::new(), Vec::new());
     // Numbers that were seen or may be in damaged lines.
     let (mut last, mut unknown) = (0, 0);
@@ -157,7 +157,7 @@ pub fn parse_records(bytes: &[u8]) -> (Vec<Record>, u64, Vec<JournalDamage>) {
 
 /// Returns the number and the record of an intact line; no record if this program does not know its
 /// kind.
-fn parse_line(raw: &[u8]) -> Option<(u64, Option<Record>)> {
+fn parse_line(raw: &[u8]) -> Option<(u64, Option<JournalRecord>)> {
     let text = std::str::from_utf8(raw.strip_suffix(b"\n")?).ok()?;
     let (sum, body) = text.split_at_checked(8)?;
     let body = body.strip_prefix(' ')?;
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn records() -> Vec<Record> {
+    fn records() -> Vec<JournalRecord> {
         let header = JournalHeader {
             schema: 1,
             id: 3,
@@ -213,9 +213,9 @@ mod tests {
             beside: None,
         };
         vec![
-            Record::Apply(header),
-            Record::Begin(begin),
-            Record::Done {
+            JournalRecord::Apply(header),
+            JournalRecord::Begin(begin),
+            JournalRecord::Done {
                 step: "pool".to_owned(),
                 after: PathState::Value {
                     value: "é".to_owned(),
@@ -223,7 +223,7 @@ mod tests {
                 state: StepState::Short,
                 beside: Some("1".to_owned()),
             },
-            Record::End {
+            JournalRecord::End {
                 time: String::new(),
                 complete: true,
             },

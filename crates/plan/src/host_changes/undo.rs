@@ -17,11 +17,11 @@ use hugeleaf_verdict::reservation::may_grow_again;
 use super::apply_step::{PathChange, execute, read_again, remove_above, remove_drafts};
 use super::config_block;
 use super::error::HostChangeError;
-use super::journal::{AppliedStep, JournaledApply, Writer, boot, history};
+use super::journal::{AppliedStep, JournalWriter, JournaledApply, boot, history};
 use super::outcome::{StepOutcome, StepState, UndoOutcome};
-use super::path_state::{Content, PathState};
+use super::path_state::{FileContent, PathState};
 use super::preview::{SIDE_EFFECTS, has_systemd, real_path, side_effect_of};
-use super::record::{BeginRecord, Record};
+use super::record::{BeginRecord, JournalRecord};
 use super::{ChangeContext, lock};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +141,7 @@ pub fn undo_one(
         rebooted: one.head.boot.is_some() && one.head.boot != boot(context.root),
     };
     let mut run = UndoRun {
-        writer: (!options.dry_run).then(|| Writer::reopen(context.root, one.head.id)),
+        writer: (!options.dry_run).then(|| JournalWriter::reopen(context.root, one.head.id)),
         outcome: UndoOutcome {
             id: one.head.id,
             time: one.head.time.clone(),
@@ -159,7 +159,7 @@ pub fn undo_one(
         blocked: Vec::new(),
     };
     let time = super::time();
-    run.add(&Record::Undo { time });
+    run.add(&JournalRecord::Undo { time });
     for step in one.steps.iter().rev().filter(|step| is_to_undo(one, step)) {
         run.step(step);
     }
@@ -178,7 +178,7 @@ fn is_to_undo(one: &JournaledApply, step: &AppliedStep) -> bool {
 struct UndoRun<'a, 'h, 's> {
     context: &'a mut ChangeContext<'h>,
     /// The journal; `None` in a dry run.
-    writer: Option<Writer>,
+    writer: Option<JournalWriter>,
     outcome: UndoOutcome,
     rules: UndoConditions,
     left: &'a mut SimulatedState,
@@ -188,7 +188,7 @@ struct UndoRun<'a, 'h, 's> {
 }
 
 impl<'s> UndoRun<'_, '_, 's> {
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, record: &JournalRecord) {
         if let Some(writer) = &mut self.writer {
             self.journaled = self.journaled && writer.add(self.context.kernel, record).is_ok();
         }
@@ -213,11 +213,11 @@ impl<'s> UndoRun<'_, '_, 's> {
             undo_step(self.context, step, self.rules, &mut result, Some(self.left));
         } else {
             let id = step.listed.id.clone();
-            self.add(&Record::Undoing { step: id.clone() });
+            self.add(&JournalRecord::Undoing { step: id.clone() });
             if self.journaled {
                 undo_step(self.context, step, self.rules, &mut result, None);
                 let state = result.state;
-                self.add(&Record::Undone { step: id, state });
+                self.add(&JournalRecord::Undone { step: id, state });
             }
         }
         if is_open(&result) {
@@ -231,7 +231,7 @@ impl<'s> UndoRun<'_, '_, 's> {
         if self.journaled {
             let time = super::time();
             let complete = seen_to;
-            self.add(&Record::UndoEnd { time, complete });
+            self.add(&JournalRecord::UndoEnd { time, complete });
         }
         self.outcome.unjournaled = !self.journaled;
         self.outcome.finished = seen_to && self.journaled;
@@ -282,7 +282,7 @@ fn decide(now: &PathState, step: &AppliedStep, rules: UndoConditions) -> UndoAct
     if let (Some(text), Some((content, look))) = (&begun.block, now.as_file()) {
         let written = config_block::whole(&step.listed.id, text);
         if let Some(rest) = config_block::cut(&content.0, &step.listed.id, &written) {
-            return UndoAction::Cut(PathState::file(Content(rest), &look));
+            return UndoAction::Cut(PathState::file(FileContent(rest), &look));
         }
     }
     UndoAction::LeaveAlone

@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::{PLAN, PoolRow, ServiceRow, VerifyFacts, pages_text, service_limits};
 use crate::{PageCount, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
-use hugeleaf_verdict::advice::{Change, Setting};
+use hugeleaf_verdict::advice::{Setting, SettingChange};
 use hugeleaf_verdict::findings::{AdvisedCommand, Finding, without_pods};
 use hugeleaf_verdict::pool_programs::PoolProgram;
 use hugeleaf_verdict::{each_its_own, pool_programs};
@@ -47,15 +47,15 @@ pub(super) fn rows<'a>(facts: &VerifyFacts<'a>) -> Vec<CheckedService<'a>> {
     all
 }
 
-type Pair<'a> = (&'a Service, Option<&'a ServicePlan>);
+type MatchedService<'a> = (&'a Service, Option<&'a ServicePlan>);
 
 /// Pairs each service with its plan entry, and returns the plan entries without a service. Matches by unit, path or name
 /// first, then the remaining ones by kind. A service that was planned before it had a unit has another name now.
-fn pairs<'a>(facts: &VerifyFacts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ServicePlan>) {
+fn pairs<'a>(facts: &VerifyFacts<'a>) -> (Vec<MatchedService<'a>>, Vec<&'a ServicePlan>) {
     let plans = facts.applied.iter();
     let plans = plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
     let mut planned: Vec<&ServicePlan> = promised(plans).iter().map(|p| p.service).collect();
-    let mut pairs: Vec<Pair<'_>> = facts
+    let mut pairs: Vec<MatchedService<'_>> = facts
         .services
         .iter()
         .map(|service| (service, None))
@@ -444,7 +444,7 @@ fn grow_command(
         return PLAN.into();
     }
     let total = pool_of(pools, page).map_or(Pages(0), |pool| pool.total);
-    let change = Change::new(Setting::pool(page, None), total + missing).from(total);
+    let change = SettingChange::new(Setting::pool(page, None), total + missing).from(total);
     change.check(facts.host).into()
 }
 

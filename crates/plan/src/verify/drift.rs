@@ -8,7 +8,7 @@ use hugeleaf_units::{Bytes, Pages};
 
 use super::{AppliedPlan, AppliedStepState, PathDrift, ReleasedPages, StepKind, VerifyFacts};
 use crate::Plan;
-use hugeleaf_verdict::advice::{Change, Setting};
+use hugeleaf_verdict::advice::{Setting, SettingChange};
 use hugeleaf_verdict::findings::{Finding, Severity, boot_pools, findings, pool_short, shell_word};
 
 /// Finds pools with fewer pages than files or the kernel command line request, and unreadable
@@ -103,7 +103,7 @@ pub(super) fn sysctl(facts: &VerifyFacts<'_>) -> Vec<Finding> {
         Some(Finding::warning(
             "sysctl-drift",
             format!("{key} is {now}, but {path} sets {wanted}{then}."),
-            Change::new(Setting::sysctl(key), wanted)
+            SettingChange::new(Setting::sysctl(key), wanted)
                 .from(now)
                 .check(facts.host),
         ))

@@ -2,11 +2,11 @@
 
 use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_host::system::pam_limits::limits_of;
-use hugeleaf_host::{HugetlbAccounting, HugetlbLimit};
+use hugeleaf_host::{HugetlbLimit, HugetlbLimitKind};
 use hugeleaf_units::Bytes;
 
 use super::{PLAN, ServiceRow, VerifyFacts};
-use hugeleaf_verdict::advice::{Change, Scope, Setting, of_container};
+use hugeleaf_verdict::advice::{ChangeScope, Setting, SettingChange, of_container};
 use hugeleaf_verdict::findings::{AdvisedCommand, Finding, shell_word};
 
 /// Finds a limit of its cgroup or a parent that is below the request.
@@ -23,10 +23,13 @@ pub(super) fn cgroup(
         let asked = asked.bytes();
         let (of, allowed, then) = too_low(limit, asked)?;
         let setting = Setting::file(cgroup.limit_file(limit.size, of));
-        let raised = Change::new(setting, format!("{asked:#}")).from(allowed.get());
+        let raised = SettingChange::new(setting, format!("{asked:#}")).from(allowed.get());
         let next: AdvisedCommand = match service.limits.is_in_container {
             true => of_container(limit.size, Some(asked), program(service.kind)).into(),
-            false => raised.in_scope(Scope::Cgroup).check(facts.host).into(),
+            false => raised
+                .in_scope(ChangeScope::Cgroup)
+                .check(facts.host)
+                .into(),
         };
         Some(Finding::problem(
             "cgroup-limit",
@@ -50,14 +53,14 @@ pub(super) const fn program(kind: ServiceKind) -> &'static str {
 }
 
 /// Returns the limit below the request, and its consequence.
-fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(HugetlbAccounting, Bytes, &'static str)> {
+fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(HugetlbLimitKind, Bytes, &'static str)> {
     let mut both = [
         (
-            HugetlbAccounting::Reservations,
+            HugetlbLimitKind::Reservations,
             "its start fails, or falls back to base pages",
         ),
         (
-            HugetlbAccounting::Faults,
+            HugetlbLimitKind::Faults,
             "it starts, and is killed (SIGBUS) when it touches more",
         ),
     ]
@@ -99,7 +102,7 @@ pub(super) fn segments(
                  in group {group} (vm.hugetlb_shm_group), and {memlock}.",
                 row.name
             ),
-            Change::new(Setting::groups(&shell_word(&name)), group).check(facts.host),
+            SettingChange::new(Setting::groups(&shell_word(&name)), group).check(facts.host),
         ));
     }
     Some(Finding::problem(

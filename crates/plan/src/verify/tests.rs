@@ -15,7 +15,7 @@ use super::{
     verify,
 };
 use crate::{BaseMemory, DemandPlan, PageCount, Plan, PoolPlan, ServicePlan, TargetHost};
-use hugeleaf_testkit::healthy_host::{healthy, size, word};
+use hugeleaf_testkit::healthy_host_fixture::{healthy, size, word};
 use hugeleaf_verdict::advice::{AcceptedValues, SettingRequirement};
 
 /// The values that [`VerifyFacts`] borrows.

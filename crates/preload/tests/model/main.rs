@@ -22,6 +22,8 @@ mod syscalls;
 
 #[path = "../../src/density.rs"]
 mod density;
+#[path = "../../src/mapping_window.rs"]
+mod mapping_window;
 #[path = "../../src/placement.rs"]
 mod placement;
 #[path = "../../src/private_hugetlb.rs"]
@@ -30,8 +32,6 @@ mod private_hugetlb;
 mod real;
 #[path = "../../src/state.rs"]
 mod state;
-#[path = "../../src/window.rs"]
-mod window;
 
 /// The launcher's decisions are independent of threads.
 mod settings {
@@ -39,7 +39,7 @@ mod settings {
 }
 
 /// Files of the process, which the model does not read: results are drawn.
-mod sample {
+mod range_usage {
     use crate::schedule;
 
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,11 +60,11 @@ mod sample {
         },
     }
 
-    pub struct Scratch;
+    pub struct SampleBuffers;
 
-    impl Scratch {
-        pub fn lend(work: impl FnOnce(&mut Scratch)) {
-            work(&mut Scratch);
+    impl SampleBuffers {
+        pub fn lend(work: impl FnOnce(&mut SampleBuffers)) {
+            work(&mut SampleBuffers);
         }
     }
 
@@ -79,7 +79,7 @@ mod sample {
 
         pub fn sample_range(
             &self,
-            _: &mut Scratch,
+            _: &mut SampleBuffers,
             _: usize,
             length: usize,
             _: SampleMethod,

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::schedule::{self, begin, drawn, take_part};
 use crate::settings::{LaunchSettings, PageLadder};
 use crate::state::{self, GROWING, LOCK, RESIDENT};
-use crate::{density, private_hugetlb, real, window};
+use crate::{density, mapping_window, private_hugetlb, real};
 
 /// Memory of the program: start, length, owner.
 static HAS: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
@@ -34,14 +34,14 @@ pub fn nobody_has(start: usize, length: usize, what: &str) {
     }
 }
 
-/// Requests memory as the library does in `private::map`.
+/// Requests memory as the library does in `private_memory::map`.
 fn ask(length: usize, from_pool: bool) -> Option<usize> {
     if from_pool {
         return private_hugetlb::allocate(length);
     }
     let kind = density::kind_of(length);
     let large = density::judgement(kind, length) == density::HugePageDecision::Huge;
-    let at = window::allocate(kind, large, length)?;
+    let at = mapping_window::allocate(kind, large, length)?;
     density::record(kind, at, length, large);
     Some(at)
 }
@@ -115,7 +115,7 @@ fn forked() {
     if child == 0 {
         schedule::is_alone();
         LOCK.reopen();
-        window::leave();
+        mapping_window::leave();
         density::leave();
         real::exit(usize::from(!gets_its_own()));
     }

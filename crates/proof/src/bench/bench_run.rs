@@ -11,7 +11,9 @@ use serde_json::{Value as Json, json};
 
 use super::{BenchContext, BenchError, BenchEvent, MissingPages, is_unavailable};
 use crate::median_interval::CONFIDENCE;
-use crate::result_format::{self, ArmInfo, Parameter, Quantity, Results, Row, UnavailableArm};
+use crate::result_format::{
+    self, ArmInfo, Parameter, Quantity, ResultRow, Results, UnavailableArm,
+};
 
 pub struct BenchRun<'a> {
     pub machine: &'a BenchContext<'a>,
@@ -195,7 +197,7 @@ impl<'a> BenchRun<'a> {
         for (arm, at) in &self.cells {
             let mut rows = results.rows.iter();
             if !rows.any(|row| row.arm == *arm && row.at == *at) {
-                let row = Row::new(arm, at.clone(), main.clone(), Vec::new());
+                let row = ResultRow::new(arm, at.clone(), main.clone(), Vec::new());
                 results.rows.push(row);
             }
         }

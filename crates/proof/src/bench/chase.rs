@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::{PageUsage, Root};
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
+use hugeleaf_workload::{ChaseMemory, ChaseWalk, PageArm};
 use serde_json::json;
 
 use super::bench_run::BenchRun;
@@ -105,9 +105,9 @@ fn place(size: Bytes) -> Vec<Parameter> {
     vec![Parameter::number("working_set_bytes", size.get())]
 }
 
-struct OpenArm {
+struct ChaseArm {
     arm: PageArm,
-    walk: Option<Walk>,
+    walk: Option<ChaseWalk>,
     before: Option<PageReadback>,
     after: Option<PageReadback>,
 }
@@ -127,7 +127,7 @@ fn working_set(
             run.skip(settings.rounds);
             continue;
         };
-        open.push(OpenArm {
+        open.push(ChaseArm {
             arm,
             before: Some(read_back_pages(walk.memory(), arm, size, machine)?),
             after: None,
@@ -163,10 +163,10 @@ fn take(
     settings: &ChaseSettings,
     arm: PageArm,
     size: Bytes,
-) -> Result<Option<Walk>, BenchError> {
+) -> Result<Option<ChaseWalk>, BenchError> {
     let seed = run.random.u64(..);
     match ChaseMemory::take(arm, size, run.machine.host) {
-        Ok(memory) => Ok(Some(Walk::lay(memory, size, settings.line, seed))),
+        Ok(memory) => Ok(Some(ChaseWalk::lay(memory, size, settings.line, seed))),
         Err(error) => {
             let shortage = MissingPages::from_error(size, error)?;
             run.lacks(&arm.to_string(), &[], &shortage);
@@ -180,7 +180,7 @@ fn one_sample(
     settings: &ChaseSettings,
     size: Bytes,
     round: usize,
-    one: &mut OpenArm,
+    one: &mut ChaseArm,
 ) -> Result<(), BenchError> {
     if let Some(walk) = &mut one.walk {
         measure_one(run, sample_time(settings), walk, (round, one.arm, size));
@@ -206,7 +206,7 @@ fn one_sample(
 fn measure_one(
     run: &mut BenchRun<'_>,
     time: Duration,
-    walk: &mut Walk,
+    walk: &mut ChaseWalk,
     (round, arm, size): (usize, PageArm, Bytes),
 ) {
     let mut left = walk.lines();
@@ -241,7 +241,7 @@ fn measure_one(
     run.results.add(&arm, &at, reads, Sample::new(round, hops));
 }
 
-fn close(results: &mut Results, size: Bytes, one: OpenArm, together: bool) {
+fn close(results: &mut Results, size: Bytes, one: ChaseArm, together: bool) {
     let (arm, at) = (one.arm.to_string(), place(size));
     let mut rows = results.rows.iter_mut();
     let Some(row) = rows.find(|row| row.arm == arm && row.at == at && row.quantity.main) else {

@@ -6,8 +6,8 @@
 
 mod arm;
 mod arm_run;
-mod measure;
 mod peak_memory;
+mod workload_bench;
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ use crate::result_format::Results;
 use hugeleaf_verdict::shell_word;
 pub use hugeleaf_workload::workload_file::WorkloadSpec;
 
-pub use arm::{WorkloadArm, WorkloadPages, merged};
-pub use measure::measure;
+pub use arm::{ArmPageSource, WorkloadArm, merged};
+pub use workload_bench::measure;
 
 impl WorkloadBenchSettings<'_> {
     /// Returns the dry-run command that shows the workload, with the purpose `why`.

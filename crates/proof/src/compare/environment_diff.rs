@@ -10,16 +10,17 @@ use crate::result_format::{ParameterValue, Results};
 const MEMORY_MAY_DIFFER: f64 = 0.01;
 
 /// Circumstances by their names in the file: `host.kernel`, `settings.rounds`, `knob enabled`.
-type Facts = Vec<(String, ParameterValue)>;
+type EnvironmentFacts = Vec<(String, ParameterValue)>;
 
 /// A circumstance that differs, with its value in A and in B.
-pub(super) type Difference = (String, Option<ParameterValue>, Option<ParameterValue>);
+pub(super) type EnvironmentDifference = (String, Option<ParameterValue>, Option<ParameterValue>);
 
 /// Returns the differences in the order of A, then those only B reports.
-pub(super) fn differences(a: &Results, b: &Results) -> Vec<Difference> {
+pub(super) fn differences(a: &Results, b: &Results) -> Vec<EnvironmentDifference> {
     let (a, b) = (of(a), of(b));
-    let by_name =
-        |facts: &Facts| -> HashMap<String, ParameterValue> { facts.iter().cloned().collect() };
+    let by_name = |facts: &EnvironmentFacts| -> HashMap<String, ParameterValue> {
+        facts.iter().cloned().collect()
+    };
     let (in_a, in_b) = (by_name(&a), by_name(&b));
     let only_b = b.iter().filter(|fact| !in_a.contains_key(&fact.0));
     let all = a.iter().chain(only_b);
@@ -35,7 +36,7 @@ pub(super) fn differences(a: &Results, b: &Results) -> Vec<Difference> {
 }
 
 /// Returns all circumstances of a result.
-fn of(results: &Results) -> Facts {
+fn of(results: &Results) -> EnvironmentFacts {
     let mut all = facts("host", &results.host);
     let target = results.experiment.target.iter();
     all.extend(target.map(|text| {
@@ -53,7 +54,7 @@ fn of(results: &Results) -> Facts {
 
 /// Returns all circumstances in a part of a result as `prefix.field`, without meaningless ones: a
 /// limit derived from free memory, the name of a folder.
-fn facts(prefix: &str, part: &Map<String, Json>) -> Facts {
+fn facts(prefix: &str, part: &Map<String, Json>) -> EnvironmentFacts {
     const NOTHING: [&str; 2] = ["settings.most_bytes", "database.name"];
     let mut facts = Vec::new();
     for (field, value) in part {

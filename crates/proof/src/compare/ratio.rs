@@ -2,9 +2,9 @@
 //! displayed ratio of samples (`compare`, `bench`, `check`) comes from here, so each has its interval. Pure.
 
 use crate::median_interval::CONFIDENCE;
-use crate::result_format::{NotCompared, Pairing, QuantityKind, Row};
+use crate::result_format::{NotComparableReason, Pairing, QuantityKind, ResultRow};
 use crate::stats::{
-    Better, Effect, LogRatioInterval, StatisticalTest, Verdict, judge_beyond, log_ratio,
+    BetterDirection, Effect, LogRatioInterval, StatisticalTest, Verdict, judge_beyond, log_ratio,
     rank_sum_interval, signed_rank_interval,
 };
 
@@ -22,17 +22,22 @@ pub struct RowRatio {
 /// # Errors
 /// The reason why they are not comparable: a sample that is not positive, too few samples for an interval, quantiles of
 /// buckets.
-pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<RowRatio, NotCompared> {
+pub fn over(
+    a: &ResultRow,
+    b: &ResultRow,
+    pairing: Pairing,
+) -> Result<RowRatio, NotComparableReason> {
     let quantity = &a.quantity;
-    let is_zero = |row: &Row| row.samples.iter().all(|sample| sample.value == 0.0);
+    let is_zero = |row: &ResultRow| row.samples.iter().all(|sample| sample.value == 0.0);
     let may_be_zero = !quantity.main || quantity.kind == QuantityKind::Counted;
     if may_be_zero && is_zero(a) && is_zero(b) && !a.samples.is_empty() && !b.samples.is_empty() {
         return Ok(RowRatio::default());
     }
-    let few = |what: String| NotCompared(format!("too few samples for an interval: {what}"));
+    let few =
+        |what: String| NotComparableReason(format!("too few samples for an interval: {what}"));
     let interval = match (quantity.kind, pairing) {
         (QuantityKind::InBuckets, _) => {
-            return Err(NotCompared(
+            return Err(NotComparableReason(
                 "a quantile of a histogram is known to its bucket only: compare means of the \
                  same observations, --metric 'http://…#mean(NAME)'"
                     .to_owned(),
@@ -64,11 +69,11 @@ pub fn over(a: &Row, b: &Row, pairing: Pairing) -> Result<RowRatio, NotCompared>
 }
 
 /// A count taken once is exact and has no interval.
-fn counted(a: &Row, b: &Row) -> Result<RowRatio, NotCompared> {
-    let median = |row: &Row| row.spread().map_or(f64::NAN, |spread| spread.median);
+fn counted(a: &ResultRow, b: &ResultRow) -> Result<RowRatio, NotComparableReason> {
+    let median = |row: &ResultRow| row.spread().map_or(f64::NAN, |spread| spread.median);
     let (of_a, of_b) = (median(a), median(b));
     let none = || {
-        NotCompared(format!(
+        NotComparableReason(format!(
             "{of_a} and {of_b} have no ratio: both must be above 0"
         ))
     };
@@ -85,16 +90,16 @@ fn counted(a: &Row, b: &Row) -> Result<RowRatio, NotCompared> {
     })
 }
 
-impl Row {
+impl ResultRow {
     /// Returns this row over another by their common rounds; `None` if they are not comparable.
-    pub fn over(&self, other: &Row) -> Option<Effect> {
+    pub fn over(&self, other: &ResultRow) -> Option<Effect> {
         over(other, self, Pairing::Rounds).ok()?.effect
     }
 }
 
 impl RowRatio {
     /// Returns the verdict: ratios within ±`equal` (a log ratio) are equal, those beyond ±`beyond` are different.
-    pub fn verdict(&self, equal: f64, beyond: f64, better: Better) -> Verdict {
+    pub fn verdict(&self, equal: f64, beyond: f64, better: BetterDirection) -> Verdict {
         let judged = |interval: &LogRatioInterval| judge_beyond(interval, equal, beyond, better);
         self.interval.as_ref().map_or(Verdict::Same, judged)
     }

@@ -5,20 +5,20 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use super::{Compared, ComparedRow, Side, files};
+use super::{ComparedRow, Comparison, SideSamples, files};
 use crate::result_format::{Parameter, QuantityKind, Results, places};
 use crate::stats::{Effect, Verdict};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedSets {
-    pub rows: Vec<SetRow>,
+    pub rows: Vec<SetComparisonRow>,
     /// Results of only one set, and results that are not comparable, one sentence each.
     pub left_out: Vec<String>,
     pub equal: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SetRow {
+pub struct SetComparisonRow {
     pub workload: String,
     pub arm: Option<String>,
     pub what: String,
@@ -128,7 +128,7 @@ pub fn sets(a: &ResultSet, b: &ResultSet, which: QuantitySelection, equal: f64) 
 }
 
 impl ComparedSets {
-    fn add(&mut self, (name, file): (&str, &str), which: QuantitySelection, both: &Compared) {
+    fn add(&mut self, (name, file): (&str, &str), which: QuantitySelection, both: &Comparison) {
         let rows = both.rows.iter().filter(|row| which.takes(row));
         let (good, bad): (Vec<_>, Vec<_>) = rows.partition(|row| row.not_compared.is_none());
         let reasons = bad.into_iter().filter_map(ComparedRow::reason);
@@ -143,10 +143,10 @@ impl ComparedSets {
     }
 }
 
-fn set_row(name: &str, row: &ComparedRow) -> SetRow {
-    let median = |side: &Option<Side>| side.as_ref().map(|side| side.spread.median);
+fn set_row(name: &str, row: &ComparedRow) -> SetComparisonRow {
+    let median = |side: &Option<SideSamples>| side.as_ref().map(|side| side.spread.median);
     let ends = row.effect.as_ref().map(|effect| better(row, effect));
-    SetRow {
+    SetComparisonRow {
         workload: name.to_owned(),
         arm: row.arm.clone(),
         what: row.quantity.name.clone(),
@@ -197,7 +197,7 @@ pub struct ReleaseBlockers {
     pub not_compared: Vec<String>,
 }
 
-impl Compared {
+impl Comparison {
     /// Returns the main rows that stop a release, if a slowdown by `part` is allowed.
     pub fn stopping(&self, part: f64) -> ReleaseBlockers {
         let is_slower = |row: &&ComparedRow| {
@@ -224,8 +224,8 @@ impl ComparedSets {
 }
 
 /// Describes the rows that are slower by more than `part`.
-fn slower<'a>(rows: impl Iterator<Item = &'a SetRow>, part: f64) -> Vec<String> {
-    let is_slower = |row: &&SetRow| {
+fn slower<'a>(rows: impl Iterator<Item = &'a SetComparisonRow>, part: f64) -> Vec<String> {
+    let is_slower = |row: &&SetComparisonRow| {
         row.verdict == Some(Verdict::Slower)
             && row.better_percent.is_some_and(|p| -p > 100.0 * part)
     };
@@ -253,7 +253,7 @@ pub struct HistoryRow {
     #[serde(serialize_with = "places::serialize")]
     pub at: Vec<Parameter>,
     /// The comparison with the first set for each other set in order; `None` without such a result.
-    pub points: Vec<Option<SetRow>>,
+    pub points: Vec<Option<SetComparisonRow>>,
 }
 
 /// Compares each set with the first in the main quantity of each workload.

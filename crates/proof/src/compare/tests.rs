@@ -97,7 +97,7 @@ fn what_is_certain_and_small_differs_within_a_file_and_not_between_two() {
     let a = [200.0, 200.2, 199.8, 200.1, 199.9, 200.3];
     let within = read(&chase("6.1", &a, &close));
     let names = ["base".to_owned(), "thp:2M".to_owned()];
-    let verdict = |compared: Compared| compared.rows[0].verdict;
+    let verdict = |compared: Comparison| compared.rows[0].verdict;
     let equal = 0.019;
     assert_eq!(
         verdict(arms(&within, None, &names, equal).unwrap()),
@@ -157,7 +157,7 @@ fn what_differs_is_named_with_both_values_and_marked_in_each_row() {
     let b = read(&chase("6.9", &BASE[..5], &LARGE));
     let compared = files(&a, &b, EQUAL).unwrap();
     let text = |value: &str| Some(ParameterValue::Text(value.to_owned()));
-    let differs = |id, name: &str| Note {
+    let differs = |id, name: &str| ComparisonNote {
         id,
         text: format!("{name}: 6.1 in A, 6.9 in B"),
         name: Some(name.to_owned()),
@@ -280,14 +280,17 @@ fn samples_that_are_not_above_zero_are_not_compared() {
             assert!(stopping[0].contains("not above 0"), "{stopping:?}");
         }
     }
-    let none = Row::new(
+    let none = ResultRow::new(
         "base",
         Vec::new(),
         Quantity::amount("faults", ""),
         vec![0.0.into(); 6],
     );
     let zeros = over(&none, &none, Pairing::Ranks).unwrap();
-    assert_eq!(zeros.verdict(EQUAL, EQUAL, Better::Lower), Verdict::Same);
+    assert_eq!(
+        zeros.verdict(EQUAL, EQUAL, BetterDirection::Lower),
+        Verdict::Same
+    );
     assert_eq!(zeros.ratio, None);
 }
 
@@ -308,10 +311,10 @@ fn long_results_are_compared() {
     let quantity = Quantity::time("read", "ns").main();
     for arm in ["base", "thp:2M"] {
         let at = |n| vec![Parameter::number("n", n)];
-        let row = |n| Row::new(arm, at(n), quantity.clone(), Sample::alone([1.0; 2]));
+        let row = |n| ResultRow::new(arm, at(n), quantity.clone(), Sample::alone([1.0; 2]));
         long.rows.extend((0..many).map(row));
         let samples = (0..2000).map(|n| Sample::new(n, 1.0 + n as f64));
-        long.rows.push(Row::new(
+        long.rows.push(ResultRow::new(
             arm,
             Vec::new(),
             quantity.clone(),
@@ -370,7 +373,7 @@ proptest! {
     {
         let both = [("base", &a), ("thp:2M", &b)].map(|(arm, samples)| {
             let samples = samples.iter().enumerate().map(|(n, value)| Sample::new(n, *value));
-            Row::new(arm, Vec::new(), Quantity::time("read", "ns").main(), samples.collect())
+            ResultRow::new(arm, Vec::new(), Quantity::time("read", "ns").main(), samples.collect())
         });
         for pairing in [Pairing::Rounds, Pairing::Ranks] {
             let judged = over(&both[0], &both[1], pairing);

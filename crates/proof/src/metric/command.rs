@@ -8,8 +8,8 @@ use hugeleaf_sys::{Deadline, run_for_output};
 
 use super::reading::{Metric, MetricError, Reading, ReadingKind};
 use super::redact;
-use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
-use crate::stats::Better;
+use super::spec::{MetricArgument, MetricKind, MetricSpec, MetricSpecError};
+use crate::stats::BetterDirection;
 
 /// Maximum output that is read; a number is short.
 const MOST_OUTPUT: usize = 64 * 1024;
@@ -24,7 +24,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricArgument<'_>) -> Result<MetricSpec, MetricSpecError> {
     let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
     let open = move |_: &_, _: Deadline<'_>| Ok(open(&command, gauge));
     let shown = format!("{}{}", typed.gauge_prefix(), redact::command(typed.rest));
@@ -33,7 +33,7 @@ fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
 
 /// Opens `cmd:COMMAND`: the last output of `sh -c COMMAND`, run anew for every reading. It is a rising counter
 /// unless `gauge` is set.
-fn open(command: &str, gauge: Option<Better>) -> Metric {
+fn open(command: &str, gauge: Option<BetterDirection>) -> Metric {
     let name = redact::command(command);
     let (command, shown) = (command.to_owned(), name.clone());
     let read = move |question: Deadline<'_>| {
@@ -142,9 +142,9 @@ mod tests {
     fn reads_what_is_printed() {
         let mut m = open("echo served: 41", None);
         assert_eq!(m.read(&NEVER), Ok(Reading::Counter(41.0)));
-        let mut m = open("echo 2.5", Some(Better::Lower));
+        let mut m = open("echo 2.5", Some(BetterDirection::Lower));
         assert_eq!(m.read(&NEVER), Ok(Reading::Gauge(2.5)));
-        assert_eq!(m.better, Better::Lower);
+        assert_eq!(m.better, BetterDirection::Lower);
     }
 
     #[test]

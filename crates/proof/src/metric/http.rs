@@ -3,11 +3,11 @@
 use hugeleaf_ask::http::{HttpAddress, page};
 use hugeleaf_sys::Deadline;
 
-use super::prometheus::{self, Selected, Selector};
+use super::prometheus::{self, MetricSelector, SelectedValue};
 use super::reading::{Metric, MetricError, Reading, ReadingKind};
 use super::redact::redact_secret;
-use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
-use crate::stats::Better;
+use super::spec::{MetricArgument, MetricKind, MetricSpec, MetricSpecError};
+use crate::stats::BetterDirection;
 
 /// Maximum size of a page; big servers print a few megabytes.
 const MOST_BYTES: usize = 64 << 20;
@@ -24,7 +24,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricArgument<'_>) -> Result<MetricSpec, MetricSpecError> {
     const HTTPS: &str = "https is not supported; use an http address, or cmd:curl";
     let whole = typed.rest.split_once('#');
     let address = whole.map_or(typed.rest, |(address, _)| address);
@@ -41,7 +41,7 @@ fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
         return Err(typed.malformed("lacks the address of the page"));
     }
     let (url, gauge) = (format!("http://{address}"), typed.gauge);
-    let selector: Selector = selector.parse().map_err(|e| typed.malformed(e))?;
+    let selector: MetricSelector = selector.parse().map_err(|e| typed.malformed(e))?;
     let shown = format!("{}{}#{selector}", typed.gauge_prefix(), shown(&url));
     let open = move |_: &_, question: Deadline<'_>| connect(&url, &selector, gauge, question);
     Ok(MetricSpec::new(shown, open))
@@ -63,8 +63,8 @@ fn shown(url: &str) -> String {
 /// Connects to `http://…#metric`. Reads the page once to learn the kind of the metric.
 fn connect(
     url: &str,
-    selector: &Selector,
-    gauge: Option<Better>,
+    selector: &MetricSelector,
+    gauge: Option<BetterDirection>,
     question: Deadline<'_>,
 ) -> Result<Metric, MetricError> {
     let page = MetricsPage {
@@ -100,10 +100,10 @@ fn connect(
         _ => "value",
     };
     let better = match kind {
-        ReadingKind::Quantile | ReadingKind::Ratio => Better::Lower,
-        ReadingKind::Counter | ReadingKind::Gauge => Better::Higher,
+        ReadingKind::Quantile | ReadingKind::Ratio => BetterDirection::Lower,
+        ReadingKind::Counter | ReadingKind::Gauge => BetterDirection::Higher,
     };
-    let mean = Selector {
+    let mean = MetricSelector {
         quantile: None,
         mean: true,
         ..selector.clone()
@@ -121,7 +121,7 @@ fn connect(
 
 struct MetricsPage {
     url: String,
-    selector: Selector,
+    selector: MetricSelector,
     is_gauge: bool,
 }
 
@@ -157,13 +157,13 @@ impl MetricsPage {
             MetricError::garbage(&name, e, next)
         })?;
         Ok(match found {
-            Selected::Counter(v) => Reading::Counter(v),
-            Selected::Gauge(v) => Reading::Gauge(v),
-            Selected::Mean { sum, count } => Reading::Ratio {
+            SelectedValue::Counter(v) => Reading::Counter(v),
+            SelectedValue::Gauge(v) => Reading::Gauge(v),
+            SelectedValue::Mean { sum, count } => Reading::Ratio {
                 above: sum,
                 below: count,
             },
-            Selected::Buckets(counts) => Reading::Buckets {
+            SelectedValue::Buckets(counts) => Reading::Buckets {
                 quantile: self.selector.quantile.unwrap_or(0.99),
                 counts,
             },

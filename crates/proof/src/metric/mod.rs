@@ -19,15 +19,15 @@ mod spec;
 
 pub use command::last_number;
 pub use perf::{TranslationCounters, TranslationTotals, cpi, walk_cycles};
-pub use reading::{Measured, Metric, MetricError, Reading, ReadingKind, between, measured};
+pub use reading::{MeasuredValue, Metric, MetricError, Reading, ReadingKind, between, measured};
 pub use redact::redact;
-pub use spec::{MetricKind, MetricSpec, SpecError};
+pub use spec::{MetricKind, MetricSpec, MetricSpecError};
 
 use addressed_metrics::{SERVERS, names};
 use redact::kind as kind_of;
-use spec::MetricText;
+use spec::MetricArgument;
 
-use crate::stats::Better;
+use crate::stats::BetterDirection;
 
 /// Returns all metrics in the order of help and documents.
 pub fn metrics() -> impl Iterator<Item = &'static MetricKind> {
@@ -57,11 +57,11 @@ pub fn forms_and_help() -> Vec<(String, String)> {
 }
 
 impl std::str::FromStr for MetricSpec {
-    type Err = SpecError;
+    type Err = MetricSpecError;
 
-    fn from_str(text: &str) -> Result<MetricSpec, SpecError> {
+    fn from_str(text: &str) -> Result<MetricSpec, MetricSpecError> {
         let text = text.trim();
-        let wrong = |why: String| SpecError(format!("{}: {why}", kind_of(text)));
+        let wrong = |why: String| MetricSpecError(format!("{}: {why}", kind_of(text)));
         let (inner, gauge) = match text.strip_prefix("gauge:") {
             Some(rest) => {
                 let found = direction(rest);
@@ -90,21 +90,21 @@ impl std::str::FromStr for MetricSpec {
             }
             (None, None) => {
                 let known = names(metrics()).join(", ");
-                return Err(SpecError(format!(
+                return Err(MetricSpecError(format!(
                     "'{}': not one of {known}, gauge:lower:…, gauge:higher:…",
                     kind_of(text)
                 )));
             }
         };
         if rest.is_some_and(|rest| rest.trim().is_empty()) {
-            return Err(SpecError(format!(
+            return Err(MetricSpecError(format!(
                 "{} lacks a value after the colon, as in {}",
                 kind_of(text),
                 kind.example
             )));
         }
         let rest = rest.unwrap_or_default();
-        (kind.parse)(&MetricText {
+        (kind.parse)(&MetricArgument {
             text,
             name,
             rest,
@@ -114,8 +114,11 @@ impl std::str::FromStr for MetricSpec {
 }
 
 /// Splits a direction off `lower:cmd:…`, or off `cmd:…:lower`, which means the same.
-fn direction(text: &str) -> Option<(&str, Better)> {
-    let words = [("lower", Better::Lower), ("higher", Better::Higher)];
+fn direction(text: &str) -> Option<(&str, BetterDirection)> {
+    let words = [
+        ("lower", BetterDirection::Lower),
+        ("higher", BetterDirection::Higher),
+    ];
     words.into_iter().find_map(|(word, better)| {
         let inner = text
             .strip_prefix(word)

@@ -10,7 +10,7 @@ use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
 use super::redact::{host_name, redact_secret};
-use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
+use super::spec::{MetricArgument, MetricKind, MetricSpec, MetricSpecError};
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["mysql"],
@@ -23,7 +23,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricArgument<'_>) -> Result<MetricSpec, MetricSpecError> {
     let (dsn, variables) = match typed.rest.split_once('#') {
         Some((dsn, names)) => (dsn, names.split('+').map(str::to_owned).collect()),
         None => (typed.rest, vec![STATEMENTS.to_owned()]),

@@ -12,8 +12,8 @@ use hugeleaf_sys::{Deadline, Errno, Kernel, Pid, SysError};
 
 use super::addressed_metrics::{SERVERS, names};
 use super::reading::{Metric, MetricError, Reading, ReadingKind};
-use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
-use crate::stats::Better;
+use super::spec::{MetricArgument, MetricKind, MetricSpec, MetricSpecError};
+use crate::stats::BetterDirection;
 
 /// Metrics that the CPU counts.
 pub(super) static KINDS: &[MetricKind] = &[CPI, WALK_CYCLES];
@@ -46,7 +46,7 @@ const WALK_CYCLES: MetricKind = MetricKind {
     parse: parse_walk_cycles,
 };
 
-fn parse_walk_cycles(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
+fn parse_walk_cycles(typed: &MetricArgument<'_>) -> Result<MetricSpec, MetricSpecError> {
     let hex = |raw: &str| u64::from_str_radix(raw.strip_prefix('r')?, 16).ok();
     let event = match typed.rest {
         "" => None,
@@ -324,7 +324,7 @@ fn over_last(
         })
     };
     Ok(Metric {
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         kind: ReadingKind::Ratio,
         ..Metric::counter(name.to_owned(), unit, read)
     })

@@ -8,7 +8,7 @@ use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
 use super::redact::{host_name, redact_secret};
-use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
+use super::spec::{MetricArgument, MetricKind, MetricSpec, MetricSpecError};
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["postgres", "postgresql"],
@@ -20,7 +20,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricArgument<'_>) -> Result<MetricSpec, MetricSpecError> {
     let address = PostgresAddress::parse(&typed.address()).ok();
     let shown = shown(address.as_ref());
     let open = move |_: &_, question: Deadline<'_>| connect(address.as_ref(), question);

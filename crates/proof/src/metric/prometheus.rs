@@ -127,7 +127,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 /// The part of an address after `#`: `name`, `name{label="x"}`, `p99(name{label="x"})`,
 /// `mean(name)`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Selector {
+pub struct MetricSelector {
     /// The requested quantile of a histogram, above 0 and below 1.
     pub quantile: Option<f64>,
     /// True for the mean: the rise of `name_sum` over that of `name_count`.
@@ -136,16 +136,16 @@ pub struct Selector {
     pub labels: Vec<(String, String)>,
 }
 
-impl FromStr for Selector {
+impl FromStr for MetricSelector {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Selector, String> {
+    fn from_str(text: &str) -> Result<MetricSelector, String> {
         let forms = "NAME, NAME{LABEL=\"VALUE\"}, p99(NAME) or mean(NAME)";
         parse_selector(text.trim()).ok_or_else(|| format!("'{text}' is not {forms}"))
     }
 }
 
-fn parse_selector(text: &str) -> Option<Selector> {
+fn parse_selector(text: &str) -> Option<MetricSelector> {
     let mut mean = false;
     let (quantile, inner) = match text.strip_suffix(')').and_then(|t| t.split_once('(')) {
         Some(("mean", inner)) => {
@@ -174,7 +174,7 @@ fn parse_selector(text: &str) -> Option<Selector> {
         }
         None => (inner, Vec::new()),
     };
-    is_name(name.trim()).then(|| Selector {
+    is_name(name.trim()).then(|| MetricSelector {
         quantile,
         mean,
         name: name.trim().to_owned(),
@@ -182,7 +182,7 @@ fn parse_selector(text: &str) -> Option<Selector> {
     })
 }
 
-impl std::fmt::Display for Selector {
+impl std::fmt::Display for MetricSelector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let labels: Vec<String> = self
             .labels
@@ -202,7 +202,7 @@ impl std::fmt::Display for Selector {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Selected {
+pub enum SelectedValue {
     Counter(f64),
     Gauge(f64),
     /// A histogram's cumulative counts by upper bound; several series are summed.
@@ -217,7 +217,11 @@ pub enum Selected {
 }
 
 /// Selects from a page. `as_gauge` makes an untyped series a gauge.
-pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<Selected, String> {
+pub fn select(
+    page: &Exposition,
+    selector: &MetricSelector,
+    as_gauge: bool,
+) -> Result<SelectedValue, String> {
     let name = &selector.name;
     let of = |suffix: &str| -> Vec<&MetricSample> {
         let series = format!("{name}{suffix}");
@@ -229,7 +233,7 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
     if selector.quantile.is_some() {
         let none = || format!("{name} is not a histogram: the page has no {name}_bucket");
         return buckets(&of("_bucket"))
-            .map(Selected::Buckets)
+            .map(SelectedValue::Buckets)
             .ok_or_else(none);
     }
     if selector.mean {
@@ -240,7 +244,7 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
             ));
         }
         let (sum, count) = (sum(&sums), sum(&counts));
-        return Ok(Selected::Mean { sum, count });
+        return Ok(SelectedValue::Mean { sum, count });
     }
     let (kind, found) = (type_of(page, name), of(""));
     let is_gauge = match kind {
@@ -253,8 +257,8 @@ pub fn select(page: &Exposition, selector: &Selector, as_gauge: bool) -> Result<
             "{name} is a histogram: use mean({name}), a quantile as in p99({name}), or {name}_count"
         )),
         ([], _) => Err(format!("the page has no series {selector}")),
-        (all, false) => Ok(Selected::Counter(sum(all))),
-        ([one], true) => Ok(Selected::Gauge(one.value)),
+        (all, false) => Ok(SelectedValue::Counter(sum(all))),
+        ([one], true) => Ok(SelectedValue::Gauge(one.value)),
         // A sum of gauges is meaningless.
         ([first, ..], true) => {
             let labels = first.labels.iter().map(|(n, v)| format!("{n}={v:?}"));
@@ -381,13 +385,13 @@ weird NaN
 # EOF
 "#;
 
-    fn pick(selector: &str, as_gauge: bool) -> Result<Selected, String> {
+    fn pick(selector: &str, as_gauge: bool) -> Result<SelectedValue, String> {
         select(&parse(PAGE).unwrap(), &selector.parse().unwrap(), as_gauge)
     }
 
     #[test]
     fn picks_by_type_and_label() {
-        use Selected::{Buckets, Counter, Gauge};
+        use SelectedValue::{Buckets, Counter, Gauge};
         assert_eq!(pick("http_requests_total", false), Ok(Counter(1030.0)));
         let one = r#"http_requests_total{code="400"}"#;
         assert_eq!(pick(one, false), Ok(Counter(3.0)));
@@ -471,7 +475,7 @@ weird NaN
         let of = |text: &str| select(&page, &text.parse().unwrap(), false);
         assert_eq!(
             of("mean(latency_seconds)"),
-            Ok(Selected::Mean {
+            Ok(SelectedValue::Mean {
                 sum: 12.0,
                 count: 100.0
             })
@@ -487,7 +491,7 @@ weird NaN
             r#"p999(a{b="}"})"#,
             r#"mean(a{b="c"})"#,
         ] {
-            assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<MetricSelector>().unwrap().to_string(), text);
         }
         for bad in [
             "",
@@ -499,7 +503,7 @@ weird NaN
             "a{b=\"c\"}x",
             "a b",
         ] {
-            assert!(bad.parse::<Selector>().is_err(), "{bad}");
+            assert!(bad.parse::<MetricSelector>().is_err(), "{bad}");
         }
     }
 
@@ -508,7 +512,7 @@ weird NaN
         fn never_panics(text in ".*", line in "[a-z_]{0,5}[{ ][a-z=\",}\\\\ 0-9+.]*") {
             let _ = parse(&text);
             let _ = parse(&line);
-            let _ = text.parse::<Selector>();
+            let _ = text.parse::<MetricSelector>();
         }
 
         #[test]

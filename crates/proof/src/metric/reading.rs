@@ -6,7 +6,7 @@ use std::time::Duration;
 use hugeleaf_sys::Deadline;
 
 use super::prometheus;
-use crate::stats::Better;
+use crate::stats::BetterDirection;
 
 /// Timeout of one reading of any kind.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub struct Metric {
     pub name: String,
     /// The unit, such as `transactions/s`.
     pub unit: String,
-    pub better: Better,
+    pub better: BetterDirection,
     pub kind: ReadingKind,
     /// The shortest meaningful interval.
     pub least_interval: Duration,
@@ -55,10 +55,10 @@ pub struct Metric {
     /// For a quantile read from buckets: the better metric, the mean of the same observations, in
     /// the form of `--metric`.
     pub instead_of_quantile: Option<String>,
-    pub read: Box<Read>,
+    pub read: Box<MetricReader>,
 }
 
-type Read = dyn FnMut(Deadline<'_>) -> Result<Reading, MetricError> + Send;
+type MetricReader = dyn FnMut(Deadline<'_>) -> Result<Reading, MetricError> + Send;
 
 impl Metric {
     pub fn counter(
@@ -69,7 +69,7 @@ impl Metric {
         Metric {
             name: name.into(),
             unit: unit.to_owned(),
-            better: Better::Higher,
+            better: BetterDirection::Higher,
             kind: ReadingKind::Counter,
             least_interval: Duration::ZERO,
             lag: Duration::ZERO,
@@ -160,7 +160,7 @@ impl MetricError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct MeasuredValue {
     /// The sample; positive.
     pub value: f64,
     /// For a quantile: the edges of its bucket. `value` is interpolated between them, and the truth
@@ -188,7 +188,7 @@ pub fn measured(
     before: &Reading,
     after: &Reading,
     elapsed: Duration,
-) -> Result<Measured, MetricError> {
+) -> Result<MeasuredValue, MetricError> {
     let mut bucket = None;
     let seconds = elapsed.as_secs_f64();
     let rise = |from: f64, to: f64| {
@@ -236,7 +236,7 @@ pub fn measured(
         }
     };
     if value.is_finite() && value > 0.0 {
-        Ok(Measured { value, bucket })
+        Ok(MeasuredValue { value, bucket })
     } else {
         let metric = name.to_owned();
         Err(MetricError::NotPositive { metric, value })

@@ -6,7 +6,7 @@ use hugeleaf_sys::Deadline;
 
 use super::reading::{Metric, MetricError, Reading};
 use super::redact::redact_secret;
-use super::spec::{MetricKind, MetricSpec, MetricText, SpecError};
+use super::spec::{MetricArgument, MetricKind, MetricSpec, MetricSpecError};
 
 pub(super) const KIND: MetricKind = MetricKind {
     names: &["redis"],
@@ -18,7 +18,7 @@ pub(super) const KIND: MetricKind = MetricKind {
     parse,
 };
 
-fn parse(typed: &MetricText<'_>) -> Result<MetricSpec, SpecError> {
+fn parse(typed: &MetricArgument<'_>) -> Result<MetricSpec, MetricSpecError> {
     let address = RedisAddress::parse(&typed.address());
     let shown = shown(&address);
     let open = move |_: &_, question: Deadline<'_>| connect(&address, question);

@@ -7,7 +7,7 @@ use hugeleaf_sys::{Deadline, Pid};
 
 use super::reading::{Metric, MetricError, PATIENCE};
 use super::redact::kind as kind_of;
-use crate::stats::Better;
+use crate::stats::BetterDirection;
 
 /// A kind of metric: its texts in help, documents and errors, and its parser.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct MetricKind {
     pub needs_address: bool,
     /// True if `gauge:lower:` and `gauge:higher:` may precede it.
     pub can_be_gauge: bool,
-    pub(super) parse: fn(&MetricText<'_>) -> Result<MetricSpec, SpecError>,
+    pub(super) parse: fn(&MetricArgument<'_>) -> Result<MetricSpec, MetricSpecError>,
 }
 
 impl MetricKind {
@@ -66,16 +66,16 @@ impl fmt::Debug for MetricSpec {
     }
 }
 
-pub(super) struct MetricText<'a> {
+pub(super) struct MetricArgument<'a> {
     pub text: &'a str,
     pub name: &'a str,
     /// The text after the colon; empty without one.
     pub rest: &'a str,
     /// The better direction of a gauge; `None` for a rising counter.
-    pub gauge: Option<Better>,
+    pub gauge: Option<BetterDirection>,
 }
 
-impl MetricText<'_> {
+impl MetricArgument<'_> {
     /// Returns the address: the text after the colon, or all of `postgres://…`, which is an address itself.
     pub fn address(&self) -> String {
         match self.rest.starts_with("//") {
@@ -87,18 +87,18 @@ impl MetricText<'_> {
     /// Returns `gauge:lower:` if typed, in either order.
     pub fn gauge_prefix(&self) -> &'static str {
         match self.gauge {
-            Some(Better::Lower) => "gauge:lower:",
-            Some(Better::Higher) => "gauge:higher:",
-            None | Some(Better::Neither) => "",
+            Some(BetterDirection::Lower) => "gauge:lower:",
+            Some(BetterDirection::Higher) => "gauge:higher:",
+            None | Some(BetterDirection::Neither) => "",
         }
     }
 
-    pub fn malformed(&self, why: impl fmt::Display) -> SpecError {
-        SpecError(format!("{}: {why}", kind_of(self.text)))
+    pub fn malformed(&self, why: impl fmt::Display) -> MetricSpecError {
+        MetricSpecError(format!("{}: {why}", kind_of(self.text)))
     }
 }
 
 /// The reason why a text names no metric, with its displayable part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--metric {0}")]
-pub struct SpecError(pub(super) String);
+pub struct MetricSpecError(pub(super) String);

@@ -40,9 +40,9 @@ fn reads_what_people_type() {
 #[test]
 fn gauges_have_a_direction_in_either_order() {
     for (text, better) in [
-        ("gauge:lower:cmd:echo 1", Better::Lower),
-        ("gauge:cmd:echo 1; : a:b:lower", Better::Lower),
-        ("gauge:higher:cmd:echo 1", Better::Higher),
+        ("gauge:lower:cmd:echo 1", BetterDirection::Lower),
+        ("gauge:cmd:echo 1; : a:b:lower", BetterDirection::Lower),
+        ("gauge:higher:cmd:echo 1", BetterDirection::Higher),
     ] {
         let spec: MetricSpec = text.parse().unwrap();
         let mut metric = spec.open(&[], &AtomicBool::new(false)).unwrap();

@@ -10,9 +10,9 @@ use super::backing::{Backing, BackingPlan, pools_of};
 use super::ledger::Ledger;
 use super::{Elastic, ElasticError, ElasticOptions, plan};
 use crate::error::MemoryError;
-use crate::handle::{Handle, HandleLines, bad, held_in};
 use crate::host_memory::HostMemory;
 use crate::ladder_steps::LadderSteps;
+use crate::shared_handle::{Handle, HandleLines, bad, held_in};
 
 /// Version of the text format. Changes with the format or the meaning of the table.
 const VERSION: u32 = 1;

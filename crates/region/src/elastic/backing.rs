@@ -22,7 +22,7 @@ use hugeleaf_sys::{
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use super::granule_entry::{FallbackCode, GranuleEntry};
-use super::ledger::TableShape;
+use super::ledger::LedgerShape;
 use crate::error::{MemoryError, again};
 use crate::host_memory::HostMemory;
 use crate::ladder_steps::{LadderStep, LadderSteps};
@@ -74,19 +74,19 @@ pub(crate) struct FilledRun {
 }
 
 /// Granules that a rung did not populate, with the reason.
-type Unpopulated = Vec<(GranuleRun, FallbackCode)>;
+type UnpopulatedRuns = Vec<(GranuleRun, FallbackCode)>;
 /// Granules that a rung populated, and those left for the next rung.
-type StepResult = (Vec<FilledRun>, Unpopulated);
+type StepFillResult = (Vec<FilledRun>, UnpopulatedRuns);
 
-enum PrefixError {
+enum PrefixFillError {
     /// The pool or a limit is short from this granule on.
     Short(u32),
     Failed(MemoryError),
 }
 
-impl From<SysError> for PrefixError {
-    fn from(error: SysError) -> PrefixError {
-        PrefixError::Failed(error.into())
+impl From<SysError> for PrefixFillError {
+    fn from(error: SysError) -> PrefixFillError {
+        PrefixFillError::Failed(error.into())
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct Backing {
 
 pub(crate) struct BackingPlan<'a> {
     pub(crate) max: Bytes,
-    pub(crate) shape: TableShape,
+    pub(crate) shape: LedgerShape,
     pub(crate) steps: LadderSteps,
     pub(crate) sharing: Sharing,
     pub(crate) nodes: NodePolicy,
@@ -335,7 +335,7 @@ impl Backing {
         run: GranuleRun,
         reason: FallbackCode,
         counted: &dyn Fn(usize) -> u64,
-    ) -> Result<StepResult, MemoryError> {
+    ) -> Result<StepFillResult, MemoryError> {
         let kind = self.step(step)?;
         self.map_where_needed(run, step)?;
         self.take_strays(run, step, counted)?;
@@ -355,14 +355,14 @@ impl Backing {
         step: usize,
         run: GranuleRun,
         reason: FallbackCode,
-    ) -> Result<StepResult, MemoryError> {
+    ) -> Result<StepFillResult, MemoryError> {
         let short_from = match self.fill_prefix(run) {
             Ok(()) => {
                 let all = self.filled(run, step, reason);
                 return Ok((all.into_iter().collect(), Vec::new()));
             }
-            Err(PrefixError::Short(index)) => index,
-            Err(PrefixError::Failed(error)) => return Err(error),
+            Err(PrefixFillError::Short(index)) => index,
+            Err(PrefixFillError::Failed(error)) => return Err(error),
         };
         let count = short_from - run.first;
         let had = self.filled(GranuleRun { count, ..run }, step, reason);
@@ -376,7 +376,7 @@ impl Backing {
     }
 
     /// Populates granules in order, up to the first that is unavailable.
-    fn fill_prefix(&self, run: GranuleRun) -> Result<(), PrefixError> {
+    fn fill_prefix(&self, run: GranuleRun) -> Result<(), PrefixFillError> {
         for chunk in self.chunks(run) {
             let Err(error) = populate(&self.space, self.part(chunk)) else {
                 continue;
@@ -388,7 +388,7 @@ impl Backing {
             for index in chunk.indices() {
                 match populate(&self.space, self.part(GranuleRun::single(index))) {
                     Ok(()) => {}
-                    Err(e) if is_short(&e) => return Err(PrefixError::Short(index)),
+                    Err(e) if is_short(&e) => return Err(PrefixFillError::Short(index)),
                     Err(e) => return Err(e.into()),
                 }
             }
@@ -416,7 +416,7 @@ impl Backing {
         step: usize,
         run: GranuleRun,
         reason: FallbackCode,
-    ) -> Result<StepResult, MemoryError> {
+    ) -> Result<StepFillResult, MemoryError> {
         let kind = self.step(step)?;
         let length = |run: GranuleRun| self.part(run).len();
         let mut left = length(run);
@@ -472,7 +472,7 @@ impl Backing {
         &self,
         run: GranuleRun,
         step: LadderStep,
-    ) -> Result<(Vec<GranuleRun>, Unpopulated), MemoryError> {
+    ) -> Result<(Vec<GranuleRun>, UnpopulatedRuns), MemoryError> {
         let sharing = match self.stores.last() {
             Some(BackingStore::Anonymous) => Sharing::Private,
             _ => Sharing::Shared,

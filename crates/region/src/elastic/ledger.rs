@@ -21,8 +21,8 @@ use hugeleaf_units::{Bytes, PageSize};
 use super::error::ElasticError;
 use super::granule_entry::{COMPONENTS, GranuleEntry, GranuleState, PROCESSES, STEPS};
 use super::ids::{Component, components};
-use super::lock::{self, LockWord, Token};
-use super::process::{OwnerIdentity, namespace};
+use super::lock::{self, LockToken, LockWord};
+use super::owner_identity::{OwnerIdentity, namespace};
 use super::shared_words::{SharedWords, length_of};
 
 /// "hugeleaf" in ASCII.
@@ -76,12 +76,12 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
 
 /// Required shape of the table: set by the process that creates it, checked by each that attaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TableShape {
+pub(crate) struct LedgerShape {
     pub(crate) granule: PageSize,
     pub(crate) granules: u32,
 }
 
-impl TableShape {
+impl LedgerShape {
     fn words(self) -> usize {
         at::ENTRY + self.granules as usize
     }
@@ -105,7 +105,7 @@ pub(crate) struct ListedComponent {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     table: SharedWords,
-    pub(crate) shape: TableShape,
+    pub(crate) shape: LedgerShape,
     pub(crate) slot: u16,
     /// Queues the threads of this process, so that only one waits for other processes.
     turn: Mutex<()>,
@@ -114,7 +114,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn create(
         memory: &MemorySyscalls,
-        shape: TableShape,
+        shape: LedgerShape,
         target: Bytes,
         base: PageSize,
     ) -> Result<(Ledger, MemoryFile), ElasticError> {
@@ -139,7 +139,7 @@ impl Ledger {
     pub(crate) fn attach(
         memory: &MemorySyscalls,
         file: &MemoryFile,
-        shape: TableShape,
+        shape: LedgerShape,
         base: PageSize,
     ) -> Result<Ledger, ElasticError> {
         let table = SharedWords::map(memory, file, shape.words(), base)?;
@@ -171,7 +171,7 @@ impl Ledger {
         Ledger::enter(table, shape)
     }
 
-    fn enter(table: SharedWords, shape: TableShape) -> Result<Ledger, ElasticError> {
+    fn enter(table: SharedWords, shape: LedgerShape) -> Result<Ledger, ElasticError> {
         let own = OwnerIdentity::own()?;
         let id = u64::from(own.pid.0);
         for slot in 0..PROCESSES {
@@ -350,7 +350,7 @@ impl Ledger {
 
 pub(crate) struct LockedLedger<'a> {
     ledger: &'a Ledger,
-    token: Token,
+    token: LockToken,
     _turn: MutexGuard<'a, ()>,
 }
 
@@ -478,7 +478,7 @@ mod tests {
 
     fn ledger() -> Ledger {
         let base = Kernel::new().base_page();
-        let shape = TableShape {
+        let shape = LedgerShape {
             granule: base,
             granules: 100,
         };
@@ -558,7 +558,7 @@ mod tests {
     #[test]
     fn places_exclude_each_other() {
         let base = Kernel::new().base_page();
-        let shape = TableShape {
+        let shape = LedgerShape {
             granule: base,
             granules: 1,
         };

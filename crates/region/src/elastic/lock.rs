@@ -41,16 +41,16 @@ impl_word!(AtomicU64);
 
 /// The unique value that one acquisition wrote; required to release the lock.
 #[derive(Debug)]
-pub(crate) struct Token(u64);
+pub(crate) struct LockToken(u64);
 
 /// Takes the lock from the state seen: open, or held by a dead process. `None` if it has changed.
-pub(crate) fn try_acquire(word: &impl LockWord, seen: u64, slot: u16) -> Option<Token> {
+pub(crate) fn try_acquire(word: &impl LockWord, seen: u64, slot: u16) -> Option<LockToken> {
     let mine = held_by(slot, seen);
-    word.take(seen, mine).then_some(Token(mine))
+    word.take(seen, mine).then_some(LockToken(mine))
 }
 
 /// Releases the lock; false if another process has taken it over.
-pub(crate) fn release(word: &impl LockWord, token: &Token) -> bool {
+pub(crate) fn release(word: &impl LockWord, token: &LockToken) -> bool {
     word.open(token.0, token.0 & !u64::from(u32::MAX))
 }
 
@@ -100,7 +100,7 @@ mod model_tests {
     }
 
     /// Waits as [`super::super::ledger`] does, without its clock.
-    fn lock(shared: &Shared, slot: u16) -> Token {
+    fn lock(shared: &Shared, slot: u16) -> LockToken {
         loop {
             let seen = shared.word.look();
             let dead = |holder| holder == 0 && shared.ended.load(Ordering::Acquire);

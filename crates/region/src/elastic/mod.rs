@@ -19,7 +19,7 @@ mod ids;
 mod info;
 mod ledger;
 mod lock;
-mod process;
+mod owner_identity;
 mod recover;
 mod shared_words;
 
@@ -34,7 +34,7 @@ use crate::ladder_steps::LadderSteps;
 use backing::{Backing, BackingPlan};
 use granule_entry::{COMPONENTS, STEPS};
 use ids::components;
-use ledger::{Ledger, MOST_GRANULES, NAME, TableShape};
+use ledger::{Ledger, LedgerShape, MOST_GRANULES, NAME};
 
 pub use error::ElasticError;
 pub use ids::{Component, Granule};
@@ -216,7 +216,7 @@ fn plan<'a>(options: &ElasticOptions, host: &'a Host) -> Result<BackingPlan<'a>,
         let most = MOST_GRANULES;
         return Err(ElasticError::TooManyGranules { granules, most });
     };
-    let shape = TableShape {
+    let shape = LedgerShape {
         granule,
         granules: count,
     };

@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 use super::backing::GranuleRun;
 use super::granule_entry::{GranuleEntry, GranuleState, PROCESSES};
 use super::ledger::LockedLedger;
-use super::process::OwnerIdentity;
+use super::owner_identity::OwnerIdentity;
 use super::{Elastic, ElasticError};
 
 /// The result of [`Elastic::recover`].

@@ -5,7 +5,7 @@ use std::path::Path;
 use hugeleaf_plan::host_changes::PathState;
 use similar::TextDiff;
 
-use crate::terminal_text::{clean, screen};
+use crate::terminal_escape::{clean, screen};
 
 pub fn step(path: &Path, before: &PathState, wanted: &PathState) -> Vec<String> {
     let shown = path.display();

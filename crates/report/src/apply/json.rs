@@ -5,10 +5,10 @@ use hugeleaf_plan::host_changes::{
 };
 use serde_json::{Value, json};
 
-use super::{ApplyContext, begun, standing, todo};
+use super::{AppliedPlanRemarks, begun, standing, todo};
 use crate::json::{answer, merge_fields};
 
-pub fn apply_json(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> String {
+pub fn apply_json(outcome: &ApplyOutcome, asked: AppliedPlanRemarks<'_>) -> String {
     answer(&json!({
         "dry_run": false,
         "plan": asked.plan,
@@ -26,7 +26,7 @@ pub fn apply_json(outcome: &ApplyOutcome, asked: ApplyContext<'_>) -> String {
 pub fn dry_run_json(
     looked: &[StepPreview],
     obstacles: &[Obstacle],
-    asked: ApplyContext<'_>,
+    asked: AppliedPlanRemarks<'_>,
     systemd: bool,
 ) -> String {
     let mut steps: Vec<StepOutcome> = looked.iter().map(StepOutcome::from_preview).collect();
@@ -81,7 +81,7 @@ pub fn list_json(all: &[JournaledApply]) -> String {
     answer(&json!({ "applies": all.iter().map(one).collect::<Value>() }))
 }
 
-fn lines(steps: &[StepOutcome], systemd: bool, asked: ApplyContext<'_>) -> Vec<String> {
+fn lines(steps: &[StepOutcome], systemd: bool, asked: AppliedPlanRemarks<'_>) -> Vec<String> {
     let mut lines = todo(steps, systemd);
     lines.extend_from_slice(asked.by_hand);
     lines

@@ -1,14 +1,14 @@
 use super::*;
 use crate::document::TextOptions;
 use hugeleaf_host::Root;
-use hugeleaf_plan::host_changes::Content;
+use hugeleaf_plan::host_changes::FileContent;
 use hugeleaf_plan::{FollowUp, Step, StepAction};
 use hugeleaf_units::Pages;
 use serde_json::Value;
 
 const VIEW: TextOptions = TextOptions::plain(100);
 
-const ASKED: ApplyContext<'static> = ApplyContext {
+const ASKED: AppliedPlanRemarks<'static> = AppliedPlanRemarks {
     plan: "pg.toml",
     by_hand: &[],
     warnings: &[],
@@ -48,7 +48,7 @@ fn pool(pages: u64) -> PathState {
 
 fn file(text: &str) -> PathState {
     PathState::File {
-        content: Content::from(text),
+        content: FileContent::from(text),
         mode: 0o644,
         uid: 0,
         gid: 0,

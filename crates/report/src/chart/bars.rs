@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use super::primitives::{
     AxisRange, LINE, WIDTH, colour, legend, line, px, rectangle, room, whole, words,
 };
-use crate::document::{Axis, AxisUnit, Chart, ChartKind, Point, Scale};
-use crate::terminal_text::cut;
+use crate::document::{Axis, AxisScale, AxisUnit, Chart, ChartKind, Point};
+use crate::terminal_escape::cut;
 
 const BAR: f64 = 15.0;
 /// Gap between two bars of a step, and around a step, in pixels.
@@ -17,7 +17,7 @@ const NOTE_CHARACTERS: usize = 34;
 const MARKS: usize = 9;
 
 /// The points of a step, each with the index of its series.
-struct BarStep<'a> {
+struct BarGroup<'a> {
     name: &'a str,
     points: Vec<(usize, &'a Point)>,
 }
@@ -49,7 +49,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     };
     // A linear axis keeps bar lengths proportional to values; levels and marks stay as they are.
     let axis = Axis {
-        scale: Scale::Linear,
+        scale: AxisScale::Linear,
         level: Some(chart.y.level.unwrap_or(from)),
         ..chart.y.clone()
     };
@@ -101,14 +101,14 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
 }
 
 /// Returns the steps in axis order; values without a name follow those with one.
-fn steps(chart: &Chart) -> Vec<BarStep<'_>> {
+fn steps(chart: &Chart) -> Vec<BarGroup<'_>> {
     let at = |value: f64| {
         let each = chart.series.iter().enumerate();
         each.flat_map(|(n, s)| s.points.iter().map(move |p| (n, p)))
             .filter(move |(_, p)| p.x == value)
             .collect::<Vec<_>>()
     };
-    let steps = chart.x.steps.iter().map(|(value, name)| BarStep {
+    let steps = chart.x.steps.iter().map(|(value, name)| BarGroup {
         name,
         points: at(*value),
     });
@@ -117,8 +117,8 @@ fn steps(chart: &Chart) -> Vec<BarStep<'_>> {
 
 /// Returns the headings of series that have steps of their own: the index of their first step, and the name of
 /// the series.
-fn headings<'a>(chart: &'a Chart, steps: &[BarStep<'_>]) -> Vec<(usize, &'a str)> {
-    let own = |step: &BarStep<'_>| match step.points[..] {
+fn headings<'a>(chart: &'a Chart, steps: &[BarGroup<'_>]) -> Vec<(usize, &'a str)> {
+    let own = |step: &BarGroup<'_>| match step.points[..] {
         [(series, _)] => Some(series),
         _ => None,
     };
@@ -140,14 +140,14 @@ fn value(point: &Point) -> f64 {
     if point.y.is_finite() { point.y } else { 0.0 }
 }
 
-fn reach(step: &BarStep<'_>, stacks: bool) -> Vec<f64> {
+fn reach(step: &BarGroup<'_>, stacks: bool) -> Vec<f64> {
     if stacks {
         return vec![step.points.iter().map(|(_, p)| value(p).max(0.0)).sum()];
     }
     step.points.iter().flat_map(|(_, p)| p.values()).collect()
 }
 
-fn height(step: &BarStep<'_>, stacks: bool) -> f64 {
+fn height(step: &BarGroup<'_>, stacks: bool) -> f64 {
     if stacks {
         return BAR + 2.0 * GAP;
     }
@@ -175,7 +175,7 @@ fn axis_below(axis: &Axis, frame: &BarExtent, (top, bottom): (f64, f64)) -> Mark
     }
 }
 
-fn draw_step(step: &BarStep<'_>, frame: &BarExtent, y: f64, stacks: bool) -> Markup {
+fn draw_step(step: &BarGroup<'_>, frame: &BarExtent, y: f64, stacks: bool) -> Markup {
     let label = cut(step.name, LABEL_CHARACTERS);
     let mut top = y + GAP;
     let mut sum = 0.0;

@@ -3,8 +3,8 @@
 use hugeleaf_units::{Bytes, time::measured};
 use maud::{Markup, PreEscaped, html};
 
-use crate::document::{Axis, AxisUnit, Chart, ChartKind, Scale, number};
-use crate::terminal_text::clean;
+use crate::document::{Axis, AxisScale, AxisUnit, Chart, ChartKind, number};
+use crate::terminal_escape::clean;
 
 /// The style sheet. Colours contrast with white, black and each other, also for readers with red-green colour
 /// blindness (after Okabe and Ito). Elements are drawn in `currentColor`, which a group's class sets.
@@ -107,7 +107,7 @@ pub(super) fn legend(
 pub(super) struct AxisRange {
     pub(super) from: f64,
     pub(super) to: f64,
-    pub(super) scale: Scale,
+    pub(super) scale: AxisScale,
 }
 
 impl AxisRange {
@@ -136,8 +136,8 @@ impl AxisRange {
     pub(super) fn padded(values: impl Iterator<Item = f64>, axis: &Axis) -> Option<AxisRange> {
         let mut span = AxisRange::tight(values, axis)?;
         let least = match axis.scale {
-            Scale::Linear => (span.to.abs() * 1e-3).max(1e-9),
-            Scale::Binary | Scale::Decimal => 0.1,
+            AxisScale::Linear => (span.to.abs() * 1e-3).max(1e-9),
+            AxisScale::Binary | AxisScale::Decimal => 0.1,
         };
         let room = ((span.to - span.from) * 0.05).max(least);
         let end = axis.end.and_then(|v| span.place(v));
@@ -154,9 +154,9 @@ impl AxisRange {
     /// Returns the position of a value in units of the axis. `None` if a logarithm does not exist.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = match self.scale {
-            Scale::Linear => value,
-            Scale::Binary | Scale::Decimal if value > 0.0 => value.log2(),
-            Scale::Binary | Scale::Decimal => return None,
+            AxisScale::Linear => value,
+            AxisScale::Binary | AxisScale::Decimal if value > 0.0 => value.log2(),
+            AxisScale::Binary | AxisScale::Decimal => return None,
         };
         place.is_finite().then_some(place)
     }
@@ -176,9 +176,9 @@ impl AxisRange {
             return steps;
         }
         let (values, step) = match self.scale {
-            Scale::Linear => self.round(most, axis.unit),
-            Scale::Binary => (self.powers(most), None),
-            Scale::Decimal => (self.decimals(most), None),
+            AxisScale::Linear => self.round(most, axis.unit),
+            AxisScale::Binary => (self.powers(most), None),
+            AxisScale::Decimal => (self.decimals(most), None),
         };
         let values = values.into_iter().filter(inside);
         values.map(|v| (v, label(v, step, axis.unit))).collect()

@@ -1,6 +1,6 @@
 use super::primitives::*;
 use super::*;
-use crate::document::{Axis, AxisUnit, Scale};
+use crate::document::{Axis, AxisScale, AxisUnit};
 use crate::document::{Point, Series};
 
 fn point(x: f64, y: f64) -> Point {
@@ -27,12 +27,12 @@ fn curves(series: Vec<Series>) -> Chart {
         x: Axis {
             name: "working set".to_owned(),
             unit: AxisUnit::Bytes,
-            scale: Scale::Binary,
+            scale: AxisScale::Binary,
             ..Axis::default()
         },
         y: Axis {
             name: "ns a read".to_owned(),
-            scale: Scale::Decimal,
+            scale: AxisScale::Decimal,
             ..Axis::default()
         },
         series,
@@ -284,7 +284,7 @@ fn parts_of_a_stack_are_one_bar() {
 #[test]
 fn bytes_that_stand_evenly_have_marks_at_powers_of_two() {
     let axis = Axis {
-        scale: Scale::Linear,
+        scale: AxisScale::Linear,
         unit: AxisUnit::Bytes,
         ..Axis::default()
     };
@@ -298,7 +298,7 @@ fn bytes_that_stand_evenly_have_marks_at_powers_of_two() {
 
 #[test]
 fn axes_have_marks_that_can_be_read() {
-    for scale in [Scale::Linear, Scale::Binary, Scale::Decimal] {
+    for scale in [AxisScale::Linear, AxisScale::Binary, AxisScale::Decimal] {
         for (low, high) in [
             (1.0, 1.2),
             (0.97, 1.23),

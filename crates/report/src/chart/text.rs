@@ -2,7 +2,7 @@
 
 use super::primitives::{AxisRange, label};
 use crate::document::{Chart, Point};
-use crate::terminal_text::{clean, cut};
+use crate::terminal_escape::{clean, cut};
 
 const ROWS: usize = 14;
 /// Minimum width of a point's column, which holds its label.

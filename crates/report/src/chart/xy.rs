@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::primitives::{
     AxisRange, LINE, WIDTH, colour, legend, line, px, rectangle, room, whole, words,
 };
-use crate::document::{Axis, Chart, ChartKind, Point, Scale, Series};
+use crate::document::{Axis, AxisScale, Chart, ChartKind, Point, Series};
 
 const HEIGHT: f64 = 320.0;
 /// Height of charts of layers, which stand below each other for comparison.
@@ -70,8 +70,9 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
 }
 
 fn is_drawn(chart: &Chart, point: &Point) -> bool {
-    let can =
-        |value: f64, axis: &Axis| value.is_finite() && (axis.scale == Scale::Linear || value > 0.0);
+    let can = |value: f64, axis: &Axis| {
+        value.is_finite() && (axis.scale == AxisScale::Linear || value > 0.0)
+    };
     can(point.x, &chart.x) && can(point.y, &chart.y)
 }
 
@@ -204,10 +205,10 @@ fn sample(chart: &Chart, number: usize, (x, y): (f64, f64)) -> Markup {
 }
 
 /// A layer: the index of its series, and its lower and upper edge with one value for each point.
-type Layer = (usize, Vec<f64>, Vec<f64>);
+type StackedLayer = (usize, Vec<f64>, Vec<f64>);
 
 /// Stacks the layers; values that are negative or not finite count as 0.
-fn stacked(chart: &Chart) -> Vec<Layer> {
+fn stacked(chart: &Chart) -> Vec<StackedLayer> {
     let lengths = chart.series.iter().map(|s| s.points.len());
     let mut floor = vec![0.0; lengths.max().unwrap_or(0)];
     let layer = |(number, series): (usize, &Series)| {
@@ -232,7 +233,7 @@ fn layers(chart: &Chart, plane: &PlotArea) -> Markup {
             .map(|(x, y)| format!("{},{}", px(x), px(y)))
             .collect()
     };
-    let outline = |(number, from, to): &Layer| {
+    let outline = |(number, from, to): &StackedLayer| {
         let mut points = along(*number, to);
         points.extend(along(*number, from).into_iter().rev());
         points.join(" ")

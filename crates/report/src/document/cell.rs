@@ -9,12 +9,12 @@ use super::number::{self, short};
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cell {
-    pub value: Value,
-    pub mark: Mark,
+    pub value: CellValue,
+    pub mark: StatusMark,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum Value {
+pub enum CellValue {
     /// Absent on this host, or not applicable.
     #[default]
     Absent,
@@ -42,7 +42,7 @@ pub enum Value {
 
 /// The meaning of a value. It is never the only sign, so output without colour is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mark {
+pub enum StatusMark {
     #[default]
     Plain,
     Good,
@@ -59,23 +59,25 @@ impl Cell {
 
     /// Creates a share of a whole, 0 to 1; absent without a whole.
     pub fn percent(part: Option<f64>) -> Cell {
-        part.map(Value::Percent).into()
+        part.map(CellValue::Percent).into()
     }
 
     pub fn seconds(seconds: f64) -> Cell {
-        Value::Duration(seconds).into()
+        CellValue::Duration(seconds).into()
     }
 
     pub fn ratio(ratio: Option<f64>) -> Cell {
-        ratio.map(Value::Ratio).into()
+        ratio.map(CellValue::Ratio).into()
     }
 
     pub fn number(number: Option<f64>) -> Cell {
-        number.map(Value::Number).into()
+        number.map(CellValue::Number).into()
     }
 
     pub fn decimal(number: Option<f64>, digits: usize) -> Cell {
-        number.map(|number| Value::Decimal(number, digits)).into()
+        number
+            .map(|number| CellValue::Decimal(number, digits))
+            .into()
     }
 
     /// Creates an amount, with a dash for zero to keep nonzero values visible.
@@ -96,14 +98,14 @@ impl Cell {
     }
 
     #[must_use]
-    pub fn marked(mut self, mark: Mark) -> Cell {
+    pub fn marked(mut self, mark: StatusMark) -> Cell {
         self.mark = mark;
         self
     }
 
     /// True if nothing is written, not even a dash.
     pub fn is_empty(&self) -> bool {
-        matches!(&self.value, Value::Text(text) if text.is_empty())
+        matches!(&self.value, CellValue::Text(text) if text.is_empty())
     }
 
     /// True if the cell shows nothing or zero.
@@ -120,34 +122,34 @@ impl fmt::Display for Cell {
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for CellValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Absent => f.write_str("-"),
-            Value::Unreadable => f.write_str("?"),
-            Value::Text(text) => f.write_str(text),
-            Value::Bytes(bytes) => write!(f, "{bytes}"),
-            Value::Count(count) => write!(f, "{count}"),
-            Value::Number(n)
-            | Value::Decimal(n, _)
-            | Value::Ratio(n)
-            | Value::Share(n)
-            | Value::Time(n)
-            | Value::Flow(n)
+            CellValue::Absent => f.write_str("-"),
+            CellValue::Unreadable => f.write_str("?"),
+            CellValue::Text(text) => f.write_str(text),
+            CellValue::Bytes(bytes) => write!(f, "{bytes}"),
+            CellValue::Count(count) => write!(f, "{count}"),
+            CellValue::Number(n)
+            | CellValue::Decimal(n, _)
+            | CellValue::Ratio(n)
+            | CellValue::Share(n)
+            | CellValue::Time(n)
+            | CellValue::Flow(n)
                 if !n.is_finite() =>
             {
                 f.write_str("-")
             }
-            Value::Number(number) => f.write_str(&number::number(*number)),
-            Value::Decimal(number, digits) => write!(f, "{number:.digits$}"),
-            Value::Ratio(ratio) => write!(f, "×{}", number::ratio(*ratio)),
-            Value::Percent(part) => f.write_str(&percent(*part)),
-            Value::Share(part) => write!(f, "{:.1} %", part * 100.0),
-            Value::Duration(seconds) => f.write_str(&time::coarse(*seconds)),
-            Value::Time(seconds) => f.write_str(&time::measured(*seconds)),
-            Value::Flow(bytes) => write!(f, "{} MB/s", short(bytes / 1e6)),
-            Value::PageSize(size) => write!(f, "{size}"),
-            Value::Range(range) => write!(f, "{range}"),
+            CellValue::Number(number) => f.write_str(&number::number(*number)),
+            CellValue::Decimal(number, digits) => write!(f, "{number:.digits$}"),
+            CellValue::Ratio(ratio) => write!(f, "×{}", number::ratio(*ratio)),
+            CellValue::Percent(part) => f.write_str(&percent(*part)),
+            CellValue::Share(part) => write!(f, "{:.1} %", part * 100.0),
+            CellValue::Duration(seconds) => f.write_str(&time::coarse(*seconds)),
+            CellValue::Time(seconds) => f.write_str(&time::measured(*seconds)),
+            CellValue::Flow(bytes) => write!(f, "{} MB/s", short(bytes / 1e6)),
+            CellValue::PageSize(size) => write!(f, "{size}"),
+            CellValue::Range(range) => write!(f, "{range}"),
         }
     }
 }
@@ -163,11 +165,11 @@ fn percent(part: f64) -> String {
     }
 }
 
-impl From<Value> for Cell {
-    fn from(value: Value) -> Cell {
+impl From<CellValue> for Cell {
+    fn from(value: CellValue) -> Cell {
         Cell {
             value,
-            mark: Mark::Plain,
+            mark: StatusMark::Plain,
         }
     }
 }
@@ -176,7 +178,7 @@ macro_rules! cells {
     ($($from:ty => $cell:expr),* $(,)?) => {$(
         impl From<$from> for Cell {
             fn from(value: $from) -> Cell {
-                let cell: fn($from) -> Value = $cell;
+                let cell: fn($from) -> CellValue = $cell;
                 Cell::from(cell(value))
             }
         }
@@ -184,19 +186,19 @@ macro_rules! cells {
 }
 
 cells! {
-    String => Value::Text,
-    &str => |text| Value::Text(text.to_owned()),
-    &String => |text| Value::Text(text.clone()),
-    Bytes => Value::Bytes,
-    Pages => |pages| Value::Count(pages.get()),
-    u64 => Value::Count,
-    u32 => |n| Value::Count(n.into()),
-    u8 => |n| Value::Count(n.into()),
-    usize => |n| Value::Count(u64::try_from(n).unwrap_or(u64::MAX)),
-    Pid => |pid| Value::Text(pid.to_string()),
-    PageSize => Value::PageSize,
-    PageKind => |kind| Value::Text(kind.name().to_owned()),
-    Range => Value::Range,
+    String => CellValue::Text,
+    &str => |text| CellValue::Text(text.to_owned()),
+    &String => |text| CellValue::Text(text.clone()),
+    Bytes => CellValue::Bytes,
+    Pages => |pages| CellValue::Count(pages.get()),
+    u64 => CellValue::Count,
+    u32 => |n| CellValue::Count(n.into()),
+    u8 => |n| CellValue::Count(n.into()),
+    usize => |n| CellValue::Count(u64::try_from(n).unwrap_or(u64::MAX)),
+    Pid => |pid| CellValue::Text(pid.to_string()),
+    PageSize => CellValue::PageSize,
+    PageKind => |kind| CellValue::Text(kind.name().to_owned()),
+    Range => CellValue::Range,
 }
 
 impl<T: Into<Cell>> From<Option<T>> for Cell {
@@ -210,7 +212,7 @@ impl<T: Into<Cell>> From<Fact<T>> for Cell {
         match fact {
             Fact::Known(value) => value.into(),
             Fact::Absent => Cell::default(),
-            Fact::Unreadable(_) => Value::Unreadable.into(),
+            Fact::Unreadable(_) => CellValue::Unreadable.into(),
         }
     }
 }

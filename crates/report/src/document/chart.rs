@@ -29,7 +29,7 @@ pub struct Axis {
     /// Name of the axis, such as `working set`.
     pub name: String,
     pub unit: AxisUnit,
-    pub scale: Scale,
+    pub scale: AxisScale,
     /// A value that is always visible, with a line across: 1 for ratios, 0 for values shown from zero.
     pub level: Option<f64>,
     /// Minimum end of the axis, so that several charts can be compared.
@@ -52,7 +52,7 @@ pub enum AxisUnit {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scale {
+pub enum AxisScale {
     #[default]
     Linear,
     /// Logarithmic, with marks at powers of two.

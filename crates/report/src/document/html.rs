@@ -3,7 +3,8 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
-    Align, Bar, Cell, CommandHint, ContentBlock, Document, Mark, Note, Section, Table, line_mark,
+    Align, Cell, CommandHint, ContentBlock, Document, Note, Section, ShareBar, StatusMark, Table,
+    line_mark,
 };
 use crate::chart::drawn;
 
@@ -92,16 +93,16 @@ fn whole(page: &Document, style: &str, body: &Markup) -> String {
             body { (body) }
         }
     };
-    crate::terminal_text::screen(&document.into_string()).into_owned()
+    crate::terminal_escape::screen(&document.into_string()).into_owned()
 }
 
-fn class(mark: Mark) -> Option<&'static str> {
+fn class(mark: StatusMark) -> Option<&'static str> {
     match mark {
-        Mark::Plain => None,
-        Mark::Good => Some("good"),
-        Mark::Warn => Some("warn"),
-        Mark::Bad => Some("bad"),
-        Mark::Dim => Some("dim"),
+        StatusMark::Plain => None,
+        StatusMark::Good => Some("good"),
+        StatusMark::Warn => Some("warn"),
+        StatusMark::Bad => Some("bad"),
+        StatusMark::Dim => Some("dim"),
     }
 }
 
@@ -184,7 +185,7 @@ fn table(table: &Table) -> Markup {
     }
 }
 
-fn bars(bars: &[Bar]) -> Markup {
+fn bars(bars: &[ShareBar]) -> Markup {
     html! {
         div.scroll { table { tbody { @for bar in bars { tr {
             td.r { (bar.value.to_string()) }
@@ -210,7 +211,7 @@ fn notes(notes: &[Note]) -> Markup {
     let is_short = |note: &Note| note.evidence.is_empty() && note.commands.is_empty();
     let is_list = notes
         .iter()
-        .all(|note| is_short(note) && note.word.mark == Mark::Plain);
+        .all(|note| is_short(note) && note.word.mark == StatusMark::Plain);
     html! {
         @if is_list {
             ul { @for note in notes { li { (sentence(note)) } } }
@@ -274,7 +275,7 @@ mod tests {
     #[test]
     fn the_header_says_what_it_is_and_has_the_colour_of_the_news() {
         let mut page = Document::new("redis & co", "faster");
-        page.mark = Mark::Good;
+        page.mark = StatusMark::Good;
         let html = page.html();
         assert!(html.contains("<title>redis &amp; co</title>"), "{html}");
         assert!(html.contains(
@@ -292,7 +293,7 @@ mod tests {
     fn a_table_shows_all_rows_with_numbers_to_the_right() {
         let rows = [
             ("<b>", Bytes(4 << 30).into()),
-            ("two", Cell::default().marked(Mark::Bad)),
+            ("two", Cell::default().marked(StatusMark::Bad)),
         ];
         let mut table = Table::from_items(rows)
             .left("NAME", |row| row.0)
@@ -356,7 +357,7 @@ mod tests {
             "<ul><li>one</li><li><b>note:</b> two</li></ul>"
         );
         let mut long =
-            Note::new(Cell::from("warning").marked(Mark::Warn), "so").run("run", "x --y");
+            Note::new(Cell::from("warning").marked(StatusMark::Warn), "so").run("run", "x --y");
         long.evidence.push("seen".to_owned());
         assert_eq!(
             body(vec![long]),
@@ -367,11 +368,11 @@ mod tests {
 
     #[test]
     fn bars_charts_facts_and_lines() {
-        let bar = |part| Bar {
+        let bar = |part| ShareBar {
             value: Bytes(1 << 20).into(),
             part,
             name: "a".into(),
-            ..Bar::default()
+            ..ShareBar::default()
         };
         let html = body(vec![bar(Some(0.25)), bar(Some(f64::NAN)), bar(Some(7.0))]);
         let widths: Vec<&str> = html

@@ -1,11 +1,11 @@
 //! A page for a terminal.
 
 use super::{
-    Align, Bar, Cell, ChartKind, Column, ColumnShrink, CommandHint, ContentBlock, Document, Mark,
-    Note, RowLimit, Section, Table, line_mark,
+    Align, Cell, ChartKind, Column, ColumnShrink, CommandHint, ContentBlock, Document, Note,
+    RowLimit, Section, ShareBar, StatusMark, Table, line_mark,
 };
 
-use crate::terminal_text::{clean, cut, width};
+use crate::terminal_escape::{clean, cut, width};
 
 /// Properties of the terminal, and the requested amount of detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,19 +81,19 @@ impl TextOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     Bold,
-    Mark(Mark),
+    Mark(StatusMark),
 }
 
 const PAINTS: [(Paint, &str); 5] = [
     (Paint::Bold, "\x1b[1m"),
-    (Paint::Mark(Mark::Dim), "\x1b[2m"),
-    (Paint::Mark(Mark::Bad), "\x1b[31m"),
-    (Paint::Mark(Mark::Good), "\x1b[32m"),
-    (Paint::Mark(Mark::Warn), "\x1b[33m"),
+    (Paint::Mark(StatusMark::Dim), "\x1b[2m"),
+    (Paint::Mark(StatusMark::Bad), "\x1b[31m"),
+    (Paint::Mark(StatusMark::Good), "\x1b[32m"),
+    (Paint::Mark(StatusMark::Warn), "\x1b[33m"),
 ];
 const END: &str = "\x1b[0m";
 
-const PLAIN: Paint = Paint::Mark(Mark::Plain);
+const PLAIN: Paint = Paint::Mark(StatusMark::Plain);
 
 pub type PaintedLine = Vec<(String, Paint)>;
 
@@ -204,7 +204,7 @@ fn facts(facts: &[(String, Cell)], blank: &str, view: TextOptions) -> String {
         let first = format!("{blank}{}{GAP}", padded(label, longest, Align::Left));
         let text = view.wrap(&first, PLAIN, &cell.to_string());
         match cell.mark {
-            Mark::Plain => text,
+            StatusMark::Plain => text,
             // Wrap without colour for correct widths, then paint.
             mark => match text.split_at_checked(first.len()) {
                 Some((label, value)) => {
@@ -272,7 +272,7 @@ fn command(command: &CommandHint, blank: &str, view: TextOptions) -> String {
     out
 }
 
-fn bars(bars: &[Bar], blank: &str, view: TextOptions) -> String {
+fn bars(bars: &[ShareBar], blank: &str, view: TextOptions) -> String {
     let values: Vec<String> = bars.iter().map(|bar| bar.value.to_string()).collect();
     let longest = values.iter().map(|v| width(v)).max().unwrap_or(0).max(6);
     let below = format!("{blank}{}", " ".repeat(BELOW_BARS));
@@ -321,7 +321,7 @@ fn padded(text: &str, columns: usize, align: Align) -> String {
 struct FittedTable {
     columns: Vec<(Column, usize)>,
     /// The formatted cells, one row each.
-    rows: Vec<Vec<(String, Mark)>>,
+    rows: Vec<Vec<(String, StatusMark)>>,
     indent: usize,
     view: TextOptions,
 }
@@ -335,7 +335,7 @@ fn table(table: &Table, indent: usize, view: TextOptions) -> String {
         (clean(&cell.to_string()), cell.mark)
     };
     let row = |row: &Vec<Cell>| (0..table.columns.len()).map(|at| cell(row, at)).collect();
-    let rows: Vec<Vec<(String, Mark)>> = table.rows[..shown].iter().map(row).collect();
+    let rows: Vec<Vec<(String, StatusMark)>> = table.rows[..shown].iter().map(row).collect();
     let column = |(at, column): (usize, &Column)| {
         let name = clean(&column.name);
         let cells = rows.iter().map(|row| width(&row[at].0));
@@ -456,11 +456,11 @@ impl FittedTable {
 
     fn head(&self) -> String {
         let names = self.columns.iter();
-        let names = names.map(|(column, _)| (column.name.clone(), Mark::Plain));
+        let names = names.map(|(column, _)| (column.name.clone(), StatusMark::Plain));
         self.line(&names.collect::<Vec<_>>(), self.view)
     }
 
-    fn line(&self, row: &[(String, Mark)], view: TextOptions) -> String {
+    fn line(&self, row: &[(String, StatusMark)], view: TextOptions) -> String {
         let mut line = " ".repeat(self.indent);
         for (at, ((text, mark), (column, columns))) in row.iter().zip(&self.columns).enumerate() {
             if at > 0 {
@@ -513,7 +513,7 @@ impl FittedTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Value;
+    use crate::document::CellValue;
 
     fn names() -> Table {
         let rows = [(1_u64, "short"), (1000, "a rather long name of something")];
@@ -530,10 +530,10 @@ mod tests {
     #[test]
     fn painted_lines_are_the_text() {
         let mut page = Document::new("", "as it should be");
-        page.mark = Mark::Good;
+        page.mark = StatusMark::Good;
         page.section("ALL \x1b[31m", vec![names().into()])
             .add(vec![Note::new(
-                Cell::from("warning").marked(Mark::Warn),
+                Cell::from("warning").marked(StatusMark::Warn),
                 "one",
             )]);
         let view = TextOptions::plain(60);
@@ -542,14 +542,17 @@ mod tests {
             .map(|line| line.iter().map(|(text, _)| text.as_str()).collect())
             .collect();
         assert_eq!(texts, page.text(view).lines().collect::<Vec<_>>());
-        let good = Paint::Mark(Mark::Good);
+        let good = Paint::Mark(StatusMark::Good);
         assert_eq!(painted[0], [("as it should be".to_owned(), good)]);
         let heading = painted
             .iter()
             .find(|line| line.first().is_some_and(|part| part.1 == Paint::Bold));
         assert_eq!(heading.unwrap()[0].0, "ALL \\u001b[31m");
         let last = painted.last().unwrap();
-        assert_eq!(last[0], ("warning".to_owned(), Paint::Mark(Mark::Warn)));
+        assert_eq!(
+            last[0],
+            ("warning".to_owned(), Paint::Mark(StatusMark::Warn))
+        );
         assert_eq!(last[1], ("  one".to_owned(), PLAIN));
     }
 
@@ -588,7 +591,7 @@ mod tests {
         let table = |steal: f64| {
             let table = Table::from_items([0.0, steal]).left("HOST", |_| "a");
             text(
-                table.nonzero_column("STEAL", |s| Cell::from(Value::Share(*s))),
+                table.nonzero_column("STEAL", |s| Cell::from(CellValue::Share(*s))),
                 TextOptions::plain(80),
             )
         };
@@ -599,10 +602,10 @@ mod tests {
     #[test]
     fn measured_values_have_three_digits() {
         let cells = [
-            Value::Share(0.5988),
-            Value::Time(0.000_012_34),
-            Value::Flow(1.957e9),
-            Value::Time(f64::NAN),
+            CellValue::Share(0.5988),
+            CellValue::Time(0.000_012_34),
+            CellValue::Flow(1.957e9),
+            CellValue::Time(f64::NAN),
         ];
         let texts = cells.map(|cell| cell.to_string());
         assert_eq!(texts, ["59.9 %", "12.3 µs", "1957 MB/s", "-"]);
@@ -636,7 +639,7 @@ mod tests {
 
     #[test]
     fn no_name_steers_the_terminal_and_colour_is_off_unless_asked_for() {
-        let rows = [Cell::from("ev\x1b[31mil\n").marked(Mark::Bad)];
+        let rows = [Cell::from("ev\x1b[31mil\n").marked(StatusMark::Bad)];
         let table = Table::from_items(rows).left("NAME", Cell::clone).done();
         assert_eq!(
             text(table.clone(), TextOptions::plain(80)),
@@ -659,7 +662,7 @@ mod tests {
         use super::super::{Axis, Chart, Point, Series};
         let evil = "e\x1b[31mv\x1b[2J\u{9b}\u{202e}il\r\n\t.";
         let shown = "e\\u001b[31mv\\u001b[2J\\u009b\\u202eil\\u000d\\u000a\\u0009.";
-        let marked = || Cell::from(evil).marked(Mark::Bad);
+        let marked = || Cell::from(evil).marked(StatusMark::Bad);
         let rows = Table::from_items([evil, evil]).left(evil, |text| *text);
         let rows = rows.right(evil, |text| *text).done().limited(1, evil, "");
         let mut wraps = rows.clone().limited(1, "", evil);
@@ -685,12 +688,12 @@ mod tests {
             series: vec![series(1.0), series(2.0)],
             ..Chart::default()
         };
-        let bar = Bar {
+        let bar = ShareBar {
             value: evil.into(),
             name: marked(),
             text: evil.to_owned(),
             commands: vec![CommandHint::new(evil, evil)],
-            ..Bar::default()
+            ..ShareBar::default()
         };
         let mut note = Note::new(marked(), evil).run(evil, evil);
         note.evidence = vec![evil.to_owned()];
@@ -710,7 +713,7 @@ mod tests {
         for block in all {
             for colour in [false, true] {
                 let mut page = Document::new(evil, evil);
-                page.mark = Mark::Bad;
+                page.mark = StatusMark::Bad;
                 page.add(block.clone());
                 let text = page.text(TextOptions {
                     colour,
@@ -768,7 +771,7 @@ mod tests {
 
     #[test]
     fn sentences_hang_in_their_column_or_below_it() {
-        let role = Cell::from("data").marked(Mark::Warn);
+        let role = Cell::from("data").marked(StatusMark::Warn);
         let why = "a reason of some words that goes on for long";
         let table = Table::from_items([(role, "12M", why), ("text".into(), "-", "")])
             .left("ROLE", |row| row.0.clone())
@@ -817,7 +820,7 @@ text        -
     #[test]
     fn good_news_are_green_each_line_by_itself() {
         let mut page = Document::new("", "moved all of it");
-        page.mark = Mark::Good;
+        page.mark = StatusMark::Good;
         let colour = TextOptions {
             colour: true,
             ..TextOptions::plain(10)

@@ -5,8 +5,8 @@ use hugeleaf_guard::status::{
     ReturnedPagesStatus,
 };
 use hugeleaf_guard::{
-    Action, CoverageAt, Evidence, GuardCounters, LogEntry, PoolFinding, Proof, RememberedVerdict,
-    TestVerdict, TreeState, TreeStatus,
+    CoverageAt, Evidence, GuardCounters, LogEntry, PoolFinding, Proof, RememberedVerdict,
+    RuleAction, TestVerdict, TreeState, TreeStatus,
 };
 use hugeleaf_proof::Verdict;
 use hugeleaf_units::Bytes;
@@ -32,9 +32,9 @@ pub fn program(pid: u32, name: &str, state: TreeState) -> ProcessTreeStatus {
         group: format!("{name}.service"),
         user: Some("db".into()),
         action: if state == TreeState::Candidate {
-            Action::Watch
+            RuleAction::Watch
         } else {
-            Action::Promote
+            RuleAction::Promote
         },
         budget_percent: 10,
         standing: TreeStatus {

@@ -2,9 +2,9 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, StackSample};
-use hugeleaf_trace::tables::memory::{SizeRow, held, newest, sizes};
+use hugeleaf_trace::tables::memory::{PageSizeRow, held, newest, sizes};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
-use hugeleaf_trace::tables::{Scope, locks, memory_scope, share};
+use hugeleaf_trace::tables::{TableScope, locks, memory_scope, share};
 use hugeleaf_units::Bytes;
 
 use super::format::{count, nanos, page, part, side, who};
@@ -12,13 +12,13 @@ use crate::document::{Axis, AxisUnit, Chart, ChartKind, FlameGraph, Point, Serie
 
 const BARS: usize = 12;
 
-type Times = (f64, f64, f64);
+type UserSystemTotal = (f64, f64, f64);
 
 /// Returns user and system time as shares of all CPUs, with user time below as in published charts. Charts of
 /// several traces have the same end, so that they can be compared.
 pub(super) fn cpu_times<const N: usize>(
     traces: [(String, &Trace); N],
-    times: fn(&Trace, &Interval) -> Option<Times>,
+    times: fn(&Trace, &Interval) -> Option<UserSystemTotal>,
 ) -> [Chart; N] {
     let all = traces.iter().flat_map(|(_, trace)| &trace.intervals);
     let until = all.map(|i| i.at_seconds + i.seconds).fold(0.0, f64::max);
@@ -38,7 +38,11 @@ pub(super) fn cpu_times<const N: usize>(
     charts
 }
 
-fn cpu_time(title: String, trace: &Trace, times: fn(&Trace, &Interval) -> Option<Times>) -> Chart {
+fn cpu_time(
+    title: String,
+    trace: &Trace,
+    times: fn(&Trace, &Interval) -> Option<UserSystemTotal>,
+) -> Chart {
     let mut series = ["user", "system"].map(|name| Series::new(name, Vec::new()));
     for interval in &trace.intervals {
         // An interval without any time, idle included, was not read; a bar of 0 would be false.
@@ -66,12 +70,12 @@ fn cpu_time(title: String, trace: &Trace, times: fn(&Trace, &Interval) -> Option
     }
 }
 
-pub(super) fn host_times(_: &Trace, i: &Interval) -> Option<Times> {
+pub(super) fn host_times(_: &Trace, i: &Interval) -> Option<UserSystemTotal> {
     let all = i.user_seconds + i.system_seconds + i.idle_seconds + i.wait_seconds + i.steal_seconds;
     Some((i.user_seconds, i.system_seconds, all))
 }
 
-pub(super) fn target_times(trace: &Trace, i: &Interval) -> Option<Times> {
+pub(super) fn target_times(trace: &Trace, i: &Interval) -> Option<UserSystemTotal> {
     let target = i.target.as_ref().filter(|_| trace.target.is_some())?;
     let all = i.seconds * f64::from(trace.host.cpus.max(1));
     Some((target.user_seconds, target.system_seconds, all))
@@ -106,7 +110,7 @@ pub(super) fn bars<const N: usize>(
     chart
 }
 
-pub(super) fn functions(trace: &Trace, of: Scope) -> Chart {
+pub(super) fn functions(trace: &Trace, of: TableScope) -> Chart {
     let all = profile::modes(trace, of).total();
     let rows = profile::by_symbol(trace, of);
     let leaves = rows.into_iter().filter(|r| r.samples > 0);
@@ -164,7 +168,7 @@ pub(super) fn lock_waits(trace: &Trace) -> Chart {
 
 /// Returns the stacks of the target's samples, or of all samples without a target.
 pub fn flames(trace: &Trace) -> FlameGraph {
-    let samples = profile::modes(trace, Scope::Target).total();
+    let samples = profile::modes(trace, TableScope::Target).total();
     let stack = |sample: &StackSample| {
         let process = StackFrame {
             name: trace.processes[sample.process as usize].name.clone(),
@@ -183,14 +187,16 @@ pub fn flames(trace: &Trace) -> FlameGraph {
     };
     FlameGraph {
         title: format!("{}: {} CPU samples", who(trace), count(samples)),
-        stacks: profile::busy(trace, Scope::Target).map(stack).collect(),
+        stacks: profile::busy(trace, TableScope::Target)
+            .map(stack)
+            .collect(),
     }
 }
 
-type PageSizeState<'a> = (&'a str, Vec<(String, u64)>);
+type MemoryByPageSize<'a> = (&'a str, Vec<(String, u64)>);
 
 /// Returns memory by page size: a bar for each named state, a series for each size.
-pub(super) fn page_sizes(states: &[PageSizeState<'_>]) -> Chart {
+pub(super) fn page_sizes(states: &[MemoryByPageSize<'_>]) -> Chart {
     let mut sizes: Vec<&str> = Vec::new();
     for (size, _) in states.iter().flat_map(|(_, rows)| rows) {
         if !sizes.contains(&size.as_str()) {
@@ -200,7 +206,7 @@ pub(super) fn page_sizes(states: &[PageSizeState<'_>]) -> Chart {
     let read = states.iter().filter(|(_, rows)| !rows.is_empty());
     let read = read.zip(0u32..);
     let points = |size: &str| {
-        let of = |((_, rows), at): (&PageSizeState<'_>, u32)| {
+        let of = |((_, rows), at): (&MemoryByPageSize<'_>, u32)| {
             let (_, bytes) = rows.iter().find(|(name, _)| name == size)?;
             Some(Point {
                 note: Bytes(rows.iter().map(|(_, bytes)| bytes).sum()).to_string(),
@@ -230,7 +236,7 @@ pub(super) fn page_sizes(states: &[PageSizeState<'_>]) -> Chart {
 /// Returns memory before and after, as far as it was readable.
 pub(super) fn own_sizes(trace: &Trace) -> Chart {
     let rows = sizes(trace, memory_scope(trace));
-    let column = |of: fn(&SizeRow) -> Option<u64>| {
+    let column = |of: fn(&PageSizeRow) -> Option<u64>| {
         let cells = rows
             .iter()
             .filter_map(|r| Some((page(r.page_bytes, &r.kind), of(r)?)));

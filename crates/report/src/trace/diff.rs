@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_trace::model::{Interval, LockTotals, PageSizeCount};
-use hugeleaf_trace::tables::data_sources::{DataSource, all_not_measured, not_measured};
 use hugeleaf_trace::tables::interval_totals::{self, CpuTime, faults_by_size};
 use hugeleaf_trace::tables::io_and_pins::{self, IoTotals};
+use hugeleaf_trace::tables::not_measured::{TraceDataKind, all_not_measured, not_measured};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
-use hugeleaf_trace::tables::{Scope, locks, share, target_names};
-use hugeleaf_trace::{Trace, model::TraceEnd};
+use hugeleaf_trace::tables::{TableScope, locks, share, target_names};
+use hugeleaf_trace::{Trace, model::TraceEndReason};
 use hugeleaf_units::Bytes;
 
 use super::TraceView;
@@ -20,16 +20,16 @@ use super::format::{
     side, table, when, who, whole_part,
 };
 use crate::document::{
-    Cell, Chart, ChartKind, ColumnShrink, ContentBlock, Document, Note, Section, Table,
-    TableBuilder, Value, fact,
+    Cell, CellValue, Chart, ChartKind, ColumnShrink, ContentBlock, Document, Note, Section, Table,
+    TableBuilder, fact,
 };
 
 const ROWS: usize = 12;
 /// Relative difference below which two durations count as equal.
 const SAME_LENGTH: f64 = 0.1;
 
-type OfCpu = fn(&CpuTime) -> f64;
-type OfInterval = fn(&Interval) -> u64;
+type CpuTimeField = fn(&CpuTime) -> f64;
+type IntervalField = fn(&Interval) -> u64;
 
 #[derive(Debug, Clone, Copy)]
 pub struct TraceDiff<'a> {
@@ -151,7 +151,10 @@ impl TraceDiff<'_> {
             let times = times([Some(a), Some(b)]);
             words.push(format!("{} → {} ({times})", flow(a), flow(b)));
         }
-        for (name, of) in [("user", (|c| c.user) as OfCpu), ("system", |c| c.system)] {
+        for (name, of) in [
+            ("user", (|c| c.user) as CpuTimeField),
+            ("system", |c| c.system),
+        ] {
             let [a, b] = self.two(|trace| {
                 let cpu = interval_totals::host_cpu(trace);
                 whole_part(cpu.share(of(&cpu)))
@@ -201,7 +204,7 @@ impl TraceDiff<'_> {
             ));
         }
         for (name, trace) in [("before", a), ("after", b)] {
-            if trace.ending == TraceEnd::TargetEnded {
+            if trace.ending == TraceEndReason::TargetEnded {
                 why.push(format!(
                     "{name}: {}; its last interval is cut",
                     ending(trace).unwrap_or_default()
@@ -218,12 +221,12 @@ impl TraceDiff<'_> {
         why
     }
 
-    pub(super) fn measured(&self, what: DataSource) -> [bool; 2] {
+    pub(super) fn measured(&self, what: TraceDataKind) -> [bool; 2] {
         self.two(|trace| is_measured(trace, what))
     }
 
     /// Returns a sentence on the sides that did not measure `what`, with reasons; `None` if both did.
-    pub(super) fn not_measured(&self, what: DataSource) -> Option<String> {
+    pub(super) fn not_measured(&self, what: TraceDataKind) -> Option<String> {
         let sides = [("before", self.before.trace), ("after", self.after.trace)];
         let missing: Vec<String> = sides
             .into_iter()
@@ -239,7 +242,7 @@ impl TraceDiff<'_> {
         title: &str,
         drawn: Vec<ContentBlock>,
         rows: impl Into<Table>,
-        parts: &[DataSource],
+        parts: &[TraceDataKind],
         none: &str,
     ) -> Section {
         let rows: Table = rows.into();
@@ -261,13 +264,13 @@ impl TraceDiff<'_> {
     }
 
     fn cpu(&self) -> Section {
-        let share = |of: OfCpu| {
+        let share = |of: CpuTimeField| {
             self.two(|trace| {
                 let cpu = interval_totals::host_cpu(trace);
                 cpu.share(of(&cpu))
             })
         };
-        let own = |of: OfCpu| {
+        let own = |of: CpuTimeField| {
             self.two(|trace| {
                 let has_own = trace.target.is_some() && trace.seconds > 0.0;
                 let cpu = interval_totals::target_cpu(trace).filter(|_| has_own)?;
@@ -291,7 +294,7 @@ impl TraceDiff<'_> {
         let of_target = of_target.map(|(name, cpus)| DiffRow::new(name, cpus, Cell::number));
         let rows = of_host.into_iter().flatten().chain(of_target).collect();
         let rows = pairs("CPU TIME", rows);
-        let what = [DataSource::CpuTime];
+        let what = [TraceDataKind::CpuTime];
         self.table("User and system time", self.over_time(), rows, &what, "")
     }
 
@@ -319,9 +322,9 @@ impl TraceDiff<'_> {
     /// Returns host events a second. A row of zeros is omitted, except for faults and switches, where zero is an
     /// answer.
     fn rates(&self) -> Section {
-        let (stat, vmstat) = (DataSource::CpuTime, DataSource::Vmstat);
+        let (stat, vmstat) = (TraceDataKind::CpuTime, TraceDataKind::Vmstat);
         let count =
-            |of: OfInterval, what| self.a_second(what, |trace| interval_totals::sum(trace, of));
+            |of: IntervalField, what| self.a_second(what, |trace| interval_totals::sum(trace, of));
         let moved = |name, of| DiffRow::some(name, count(of, vmstat), a_flow);
         let (number, faults) = (Cell::number, count(|i| i.faults, vmstat));
         let (major, forks) = (count(|i| i.faults_major, vmstat), count(|i| i.forks, stat));
@@ -349,7 +352,7 @@ impl TraceDiff<'_> {
         sizes.dedup();
         sizes.into_iter().filter_map(|size| {
             let is_it = |s: &&PageSizeCount| s.page_bytes == size;
-            let pair = self.a_second(DataSource::Vmstat, |trace| {
+            let pair = self.a_second(TraceDataKind::Vmstat, |trace| {
                 faults_by_size(trace)
                     .iter()
                     .find(is_it)
@@ -360,7 +363,7 @@ impl TraceDiff<'_> {
     }
 
     /// Returns both counts divided by the length of their intervals; `None` for a trace without such counts.
-    fn a_second(&self, what: DataSource, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
+    fn a_second(&self, what: TraceDataKind, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
         self.two(|trace| {
             let seconds: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
             let is_known = is_measured(trace, what) && seconds > 0.0;
@@ -395,11 +398,11 @@ impl TraceDiff<'_> {
         let rows = pairs("THROUGHPUT", rows);
         let none = "the target moved no data in either";
         let title = "Throughput of the target";
-        self.table(title, Vec::new(), rows, &[DataSource::Io], none)
+        self.table(title, Vec::new(), rows, &[TraceDataKind::Io], none)
     }
 
     fn intervals(&self) -> Section {
-        let kinds: [(&str, OfCpu); 4] = [
+        let kinds: [(&str, CpuTimeField); 4] = [
             ("US", |c| c.user),
             ("SY", |c| c.system),
             ("ID", |c| c.idle),
@@ -411,7 +414,7 @@ impl TraceDiff<'_> {
         } else {
             after
         };
-        let cell = |of: &[Interval], at: usize, kind: OfCpu| {
+        let cell = |of: &[Interval], at: usize, kind: CpuTimeField| {
             let cpu = of.get(at).map(CpuTime::from_interval);
             cpu.map_or_else(Cell::empty, |cpu| whole_part(cpu.share(kind(&cpu))))
         };
@@ -433,8 +436,8 @@ impl TraceDiff<'_> {
     /// Returns the target's functions by the larger of their two shares.
     pub(super) fn hot(&self) -> Vec<FunctionShares> {
         let rows = joined(self.two(|trace| {
-            let all = profile::modes(trace, Scope::Target).total();
-            let rows = profile::by_symbol(trace, Scope::Target).into_iter();
+            let all = profile::modes(trace, TableScope::Target).total();
+            let rows = profile::by_symbol(trace, TableScope::Target).into_iter();
             let share = |row: SymbolRow| {
                 let share = share(row.samples, all).unwrap_or(0.0);
                 ((row.name, row.module, row.kernel), share)
@@ -454,7 +457,7 @@ impl TraceDiff<'_> {
     }
 
     fn functions(&self) -> Section {
-        let sampled = self.measured(DataSource::CpuSamples);
+        let sampled = self.measured(TraceDataKind::CpuSamples);
         let share = |hot: &FunctionShares, at: usize| Some(hot.shares[at]).filter(|_| sampled[at]);
         let all = self.hot();
         let bars = all.iter().map(|hot| {
@@ -480,7 +483,7 @@ impl TraceDiff<'_> {
             .left("MODULE", |hot| module(&hot.module).to_owned());
         let title = "Hot functions of the target, by share of its samples";
         let none = "no samples of the target in either";
-        self.table(title, drawn, rows, &[DataSource::CpuSamples], none)
+        self.table(title, drawn, rows, &[TraceDataKind::CpuSamples], none)
     }
 
     /// Returns waits by the function that takes the lock, because addresses differ from run to run.
@@ -501,7 +504,7 @@ impl TraceDiff<'_> {
     }
 
     fn locks(&self) -> Section {
-        let measured = self.measured(DataSource::Locks);
+        let measured = self.measured(TraceDataKind::Locks);
         let seconds = self.two(|trace| trace.seconds);
         let all = self.waits();
         // Seconds waited a second.
@@ -510,8 +513,8 @@ impl TraceDiff<'_> {
             is_known.then(|| float(totals[at].waited_nanos) / 1e9 / seconds[at])
         };
         let a_time = |value: Option<f64>| match value {
-            Some(value) if value > 0.0 => Cell::from(Value::Time(value)),
-            Some(_) => Value::Count(0).into(),
+            Some(value) if value > 0.0 => Cell::from(CellValue::Time(value)),
+            Some(_) => CellValue::Count(0).into(),
             None => Cell::default(),
         };
         let bars = all.iter().map(|(function, totals)| {
@@ -541,7 +544,13 @@ impl TraceDiff<'_> {
             .left("TAKEN BY", |(function, _)| function.clone());
         let none = "no thread waited for a lock in either";
         let title = "Lock contention by function";
-        self.table(title, vec![drawn.into()], rows, &[DataSource::Locks], none)
+        self.table(
+            title,
+            vec![drawn.into()],
+            rows,
+            &[TraceDataKind::Locks],
+            none,
+        )
     }
 
     fn pins(&self) -> Section {
@@ -552,15 +561,21 @@ impl TraceDiff<'_> {
         }));
         let row = |(name, seen): (String, [Option<f64>; 2])| {
             // An observed call that did not occur counts 0; an unobserved call is unknown.
-            let mut parts = DataSource::PINS.into_iter();
+            let mut parts = TraceDataKind::PINS.into_iter();
             let of_call = parts.find(|what| what.is_of(&name));
-            let looked = self.measured(of_call.unwrap_or(DataSource::PINS[0]));
+            let looked = self.measured(of_call.unwrap_or(TraceDataKind::PINS[0]));
             let rates = [0, 1].map(|at: usize| seen[at].or(looked[at].then_some(0.0)));
             DiffRow::new(name, rates, Cell::number)
         };
         let rows = pairs("CALLS A SECOND", calls.into_iter().map(row).collect());
         let title = "Calls that pin or lock memory";
-        self.table(title, Vec::new(), rows, &DataSource::PINS, "none in either")
+        self.table(
+            title,
+            Vec::new(),
+            rows,
+            &TraceDataKind::PINS,
+            "none in either",
+        )
     }
 
     fn sizes(&self) -> Section {
@@ -579,7 +594,7 @@ impl TraceDiff<'_> {
         let [before, after] = self.two(last_sizes);
         let drawn = page_sizes(&[("before", before), ("after", after)]);
         let title = "Memory by page size, at the end of each";
-        let what = [DataSource::Memory];
+        let what = [TraceDataKind::Memory];
         self.table(title, vec![drawn.into()], rows, &what, "not read in either")
     }
 

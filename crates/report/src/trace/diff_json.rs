@@ -1,6 +1,6 @@
 //! `hugeleaf trace diff --json`.
 
-use hugeleaf_trace::tables::data_sources::{DataSource, not_measured};
+use hugeleaf_trace::tables::not_measured::{TraceDataKind, not_measured};
 use serde_json::{Value, json};
 
 use super::diff::TraceDiff;
@@ -18,22 +18,22 @@ pub fn diff_json(compared: &TraceDiff<'_>) -> String {
             "intervals": intervals(shown.trace),
             "findings": findings(&shown),
             "not_measured": not_measured_list(shown.trace),
-            "cpu": measured(shown.trace, DataSource::CpuTime, cpu),
-            "io": measured(shown.trace, DataSource::Io, io),
-            "pages": measured(shown.trace, DataSource::Memory, pages),
+            "cpu": measured(shown.trace, TraceDataKind::CpuTime, cpu),
+            "io": measured(shown.trace, TraceDataKind::Io, io),
+            "pages": measured(shown.trace, TraceDataKind::Memory, pages),
         })
     });
     // An unmeasured side gives its reason; 0 would be false.
-    let of = |what: DataSource, at: usize, value: Value| {
+    let of = |what: TraceDataKind, at: usize, value: Value| {
         not_measured(sides[at].trace, what).map_or(value, |why| missing(&why))
     };
     // An empty list means that nothing occurred, so it is replaced if neither side measured.
-    let list = |what: DataSource, list: Vec<Value>| match compared.not_measured(what) {
+    let list = |what: TraceDataKind, list: Vec<Value>| match compared.not_measured(what) {
         Some(why) if compared.measured(what) == [false; 2] => missing(&why),
         _ => Value::from(list),
     };
     let functions = compared.hot().into_iter().map(|hot| {
-        let share = |at: usize| of(DataSource::CpuSamples, at, hot.shares[at].into());
+        let share = |at: usize| of(TraceDataKind::CpuSamples, at, hot.shares[at].into());
         json!({"function": hot.name, "module": hot.module, "kernel": hot.kernel,
             "before_share": share(0), "after_share": share(1)})
     });
@@ -41,7 +41,7 @@ pub fn diff_json(compared: &TraceDiff<'_>) -> String {
         let side = |at: usize| {
             let waited = float(totals[at].waited_nanos) / 1e9;
             let waits = json!({"contentions": totals[at].contentions, "waited_seconds": waited});
-            of(DataSource::Locks, at, waits)
+            of(TraceDataKind::Locks, at, waits)
         };
         json!({"function": function, "before": side(0), "after": side(1)})
     });
@@ -49,8 +49,8 @@ pub fn diff_json(compared: &TraceDiff<'_>) -> String {
         "not_comparable": compared.not_comparable(),
         "before": before,
         "after": after,
-        "functions": list(DataSource::CpuSamples, functions.collect()),
-        "locks": list(DataSource::Locks, waits.collect()),
+        "functions": list(TraceDataKind::CpuSamples, functions.collect()),
+        "locks": list(TraceDataKind::Locks, waits.collect()),
     }))
 }
 

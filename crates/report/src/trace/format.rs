@@ -1,17 +1,17 @@
 //! Values of traces as cells, texts that several tables use, and tables as sections of a page.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::TraceEnd;
-use hugeleaf_trace::tables::data_sources::{DataSource, not_measured};
+use hugeleaf_trace::model::TraceEndReason;
+use hugeleaf_trace::tables::not_measured::{TraceDataKind, not_measured};
 use hugeleaf_trace::tables::{share, target_name};
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
-use crate::document::{Cell, ContentBlock, Section, Table, Value, counted};
+use crate::document::{Cell, CellValue, ContentBlock, Section, Table, counted};
 
 /// Formats a share from 0 to 1 with one decimal, `59.9 %`; `-` without a total.
 pub(super) fn part(share: Option<f64>) -> Cell {
-    share.map(Value::Share).into()
+    share.map(CellValue::Share).into()
 }
 
 pub(super) fn part_of(n: u64, all: u64) -> Cell {
@@ -40,11 +40,11 @@ pub(super) fn rate(n: u64, seconds: f64) -> Cell {
 
 /// Formats a duration in nanoseconds: `12.3 µs`.
 pub(super) fn nanos(n: u64) -> Cell {
-    Value::Time(float(n) / 1e9).into()
+    CellValue::Time(float(n) / 1e9).into()
 }
 
 pub(super) fn flow(bytes_a_second: f64) -> Cell {
-    Value::Flow(bytes_a_second).into()
+    CellValue::Flow(bytes_a_second).into()
 }
 
 /// Formats a page size with its kind: `2M thp`, `4K base`.
@@ -66,13 +66,13 @@ pub(super) const fn side(kernel: bool) -> &'static str {
     if kernel { "kernel" } else { "user" }
 }
 
-pub(super) fn is_measured(trace: &Trace, what: DataSource) -> bool {
+pub(super) fn is_measured(trace: &Trace, what: TraceDataKind) -> bool {
     not_measured(trace, what).is_none()
 }
 
 /// Returns the text of an empty table: the reason why nothing was measured, or `none` if the measurement was
 /// empty.
-pub(super) fn missing_or(trace: &Trace, what: DataSource, none: &str) -> String {
+pub(super) fn missing_or(trace: &Trace, what: TraceDataKind, none: &str) -> String {
     match not_measured(trace, what) {
         Some(why) => format!("not measured: {why}"),
         None => none.to_owned(),
@@ -83,10 +83,11 @@ pub(super) fn missing_or(trace: &Trace, what: DataSource, none: &str) -> String 
 /// reasons. Else a note below the table names the missing sources.
 pub(super) fn missing_sources(
     trace: &Trace,
-    parts: &[DataSource],
+    parts: &[TraceDataKind],
     none: &str,
 ) -> (String, Vec<String>) {
-    let why = |what: &DataSource| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?));
+    let why =
+        |what: &TraceDataKind| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?));
     let missing: Vec<String> = parts.iter().filter_map(why).collect();
     let said = missing.join("; ");
     match missing.len() {
@@ -158,9 +159,9 @@ pub(super) fn host(trace: &Trace) -> String {
 /// Returns the reason why the trace is shorter than requested; `None` for a complete one.
 pub(super) const fn ending(trace: &Trace) -> Option<&'static str> {
     match trace.ending {
-        TraceEnd::Done => None,
-        TraceEnd::Interrupted => Some("interrupted"),
-        TraceEnd::TargetEnded => Some("the target ended"),
+        TraceEndReason::Done => None,
+        TraceEndReason::Interrupted => Some("interrupted"),
+        TraceEndReason::TargetEnded => Some("the target ended"),
     }
 }
 

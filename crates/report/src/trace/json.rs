@@ -3,12 +3,12 @@
 use hugeleaf_host::fact::UNREADABLE;
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, Lock, LockAction, LockEvent, MemoryEvent, MemoryState};
-use hugeleaf_trace::tables::data_sources::{DataSource, all_not_measured, not_measured};
 use hugeleaf_trace::tables::interval_totals::{self, CpuTime};
 use hugeleaf_trace::tables::locks::LockWaitsJson;
 use hugeleaf_trace::tables::memory::{newest, segments, sizes};
+use hugeleaf_trace::tables::not_measured::{TraceDataKind, all_not_measured, not_measured};
 use hugeleaf_trace::tables::profile;
-use hugeleaf_trace::tables::{Scope, io_and_pins, locks, share};
+use hugeleaf_trace::tables::{TableScope, io_and_pins, locks, share};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub fn json(shown: &TraceView<'_>, only: Option<&[&Lock]>) -> String {
         return answer(&json!({ "trace": about(shown), "locks": list }));
     }
     let measured = |what, of| measured(trace, what, of);
-    let no_pins = DataSource::PINS.map(|what| not_measured(trace, what));
+    let no_pins = TraceDataKind::PINS.map(|what| not_measured(trace, what));
     let pins = match no_pins.into_iter().collect::<Option<Vec<String>>>() {
         Some(why) => missing(&why.join("; ")),
         None => json!(io_and_pins::pins(trace)),
@@ -34,14 +34,14 @@ pub fn json(shown: &TraceView<'_>, only: Option<&[&Lock]>) -> String {
     answer(&json!({
         "trace": about(shown),
         "intervals": intervals(trace),
-        "cpu": measured(DataSource::CpuTime, cpu),
-        "profile": measured(DataSource::CpuSamples, profile),
-        "locks": measured(DataSource::Locks, lock_table),
-        "faults": measured(DataSource::Vmstat, |t| json!({"by_page_size": interval_totals::faults_by_size(t)})),
-        "pages": measured(DataSource::Memory, pages),
-        "segments": measured(DataSource::Memory, |t| json!(newest(t).map_or(Vec::new(), segments))),
-        "io": measured(DataSource::Io, io),
-        "memory": measured(DataSource::Vmstat, memory),
+        "cpu": measured(TraceDataKind::CpuTime, cpu),
+        "profile": measured(TraceDataKind::CpuSamples, profile),
+        "locks": measured(TraceDataKind::Locks, lock_table),
+        "faults": measured(TraceDataKind::Vmstat, |t| json!({"by_page_size": interval_totals::faults_by_size(t)})),
+        "pages": measured(TraceDataKind::Memory, pages),
+        "segments": measured(TraceDataKind::Memory, |t| json!(newest(t).map_or(Vec::new(), segments))),
+        "io": measured(TraceDataKind::Io, io),
+        "memory": measured(TraceDataKind::Vmstat, memory),
         "pins": pins,
         "counters": trace.counters.iter().map(with_state).collect::<Value>(),
         "sources": trace.sources.iter().map(with_state).collect::<Value>(),
@@ -56,7 +56,7 @@ pub(super) fn missing(why: &str) -> Value {
 }
 
 /// Returns a measured part, or the reason why it was not measured.
-pub(super) fn measured(trace: &Trace, what: DataSource, of: fn(&Trace) -> Value) -> Value {
+pub(super) fn measured(trace: &Trace, what: TraceDataKind, of: fn(&Trace) -> Value) -> Value {
     not_measured(trace, what).map_or_else(|| of(trace), |why| missing(&why))
 }
 
@@ -153,7 +153,11 @@ const VMSTAT: [&str; 6] = [
 /// Returns the intervals without unmeasured fields; 0 would be false.
 pub(super) fn intervals(trace: &Trace) -> Value {
     let lacks = |what| not_measured(trace, what).is_some();
-    let all = [DataSource::CpuTime, DataSource::Vmstat, DataSource::Io];
+    let all = [
+        TraceDataKind::CpuTime,
+        TraceDataKind::Vmstat,
+        TraceDataKind::Io,
+    ];
     let [stat, vmstat, io] = all.map(lacks);
     let interval = |interval: &Interval| {
         let mut of = fields(interval);
@@ -179,7 +183,7 @@ fn shared(row: impl Serialize, samples: u64, all: u64) -> Value {
     merge_fields(row, json!({ "share": share(samples, all) }))
 }
 
-pub(super) fn functions(trace: &Trace, of: Scope) -> Value {
+pub(super) fn functions(trace: &Trace, of: TableScope) -> Value {
     let all = profile::modes(trace, of).total();
     let rows = profile::by_symbol(trace, of).into_iter();
     let rows = rows.filter(|row| row.samples > 0);
@@ -190,7 +194,7 @@ fn profile(trace: &Trace) -> Value {
     let counted = profile::counted(trace);
     let processes = profile::by_process(trace).into_iter();
     let processes = processes.map(|row| shared(&row, row.modes.total(), counted.busy));
-    let threads = profile::by_thread(trace, Scope::Host).into_iter();
+    let threads = profile::by_thread(trace, TableScope::Host).into_iter();
     let threads = threads.map(|row| shared(&row, row.modes.total(), counted.busy));
     json!({
         "sampled_by": trace.sampled_by,
@@ -199,8 +203,8 @@ fn profile(trace: &Trace) -> Value {
         "idle_samples": counted.idle,
         "processes": processes.collect::<Value>(),
         "threads": threads.collect::<Value>(),
-        "functions": functions(trace, Scope::Host),
-        "target_functions": trace.target.as_ref().map(|_| functions(trace, Scope::Target)),
+        "functions": functions(trace, TableScope::Host),
+        "target_functions": trace.target.as_ref().map(|_| functions(trace, TableScope::Target)),
     })
 }
 
@@ -250,8 +254,8 @@ fn event(trace: &Trace, event: &LockEvent) -> Value {
 pub(super) fn pages(trace: &Trace) -> Value {
     let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
     json!({
-        "host": sizes(trace, Scope::Host),
-        "target": trace.target.as_ref().map(|_| sizes(trace, Scope::Target)),
+        "host": sizes(trace, TableScope::Host),
+        "target": trace.target.as_ref().map(|_| sizes(trace, TableScope::Target)),
         "page_tables_before_bytes": tables(&trace.memory_before),
         "page_tables_after_bytes": tables(&trace.memory_after),
     })

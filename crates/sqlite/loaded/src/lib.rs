@@ -18,21 +18,21 @@
     allow(dead_code)
 )]
 
-mod copies;
-mod objects;
-mod reserve;
+mod elf_objects;
+mod reserve_allocator;
 mod say;
+mod sqlite_copies;
 
 use std::ffi::{c_int, c_void};
 
 const SQLITE_ERROR: c_int = 1;
 
 #[global_allocator]
-static MEMORY: reserve::Reserve = reserve::Reserve::new();
+static MEMORY: reserve_allocator::ReserveAllocator = reserve_allocator::ReserveAllocator::new();
 
 /// Returns the target of the call with this number from the address `caller`.
 extern "C" fn route(which: usize, caller: usize) -> *const c_void {
-    copies::route(which, caller).unwrap_or(match which {
+    sqlite_copies::route(which, caller).unwrap_or(match which {
         0 => none as *const c_void,
         _ => no_database as *const c_void,
     })
@@ -102,7 +102,7 @@ macro_rules! before {
 
     /// Returns the addresses of these functions.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    fn own() -> [usize; objects::NAMES.len()] {
+    fn own() -> [usize; elf_objects::NAMES.len()] {
         [$($name as *const () as usize),*]
     }};
 }
@@ -116,6 +116,6 @@ before! {
 
 /// Other processors have no such functions: no SQLite is reached there.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const fn own() -> [usize; objects::NAMES.len()] {
-    [0; objects::NAMES.len()]
+const fn own() -> [usize; elf_objects::NAMES.len()] {
+    [0; elf_objects::NAMES.len()]
 }

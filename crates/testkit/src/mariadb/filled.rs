@@ -9,7 +9,7 @@ use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
 use super::MariadbServer;
-use crate::load::{Load, Transaction};
+use crate::load::{LoadClients, TransactionFn};
 use crate::server::{Server, ServerSettings};
 
 /// Number of rows of about 700 bytes, more than the buffer pool holds, so that all of it is used.
@@ -99,12 +99,12 @@ impl FilledMariadb {
     }
 
     /// Starts clients that read a random row, check it and change it, in one transaction.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> LoadClients {
         let socket = self.socket.clone();
-        Load::start(2, move |number| {
+        LoadClients::start(2, move |number| {
             let mut connection = connect(&socket).map_err(|e| e.to_string())?;
             let mut random = fastrand::Rng::with_seed(number as u64 + 1);
-            let work: Transaction = Box::new(move || {
+            let work: TransactionFn = Box::new(move || {
                 let id = random.u64(1..=ROWS);
                 transaction(&mut connection, id).map_err(|e| format!("row {id}: {e}"))
             });

@@ -10,7 +10,7 @@ use hugeleaf_sys::Deadline;
 use hugeleaf_units::Bytes;
 
 use super::{PostgresServer, dsn};
-use crate::load::{Load, Transaction};
+use crate::load::{LoadClients, TransactionFn};
 use crate::server::{Server, ServerSettings};
 
 /// Number of rows of about 500 bytes, more than the buffers hold, so that all of them are used.
@@ -75,12 +75,12 @@ impl FilledPostgres {
     }
 
     /// Starts clients that read a random row, check it and change it, in one transaction.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> LoadClients {
         let socket = self.server.folder().to_owned();
-        Load::start(CLIENTS, move |number| {
+        LoadClients::start(CLIENTS, move |number| {
             let mut client = connect(&socket).map_err(|e| e.to_string())?;
             let mut random = fastrand::Rng::with_seed(number as u64 + 1);
-            let work: Transaction = Box::new(move || {
+            let work: TransactionFn = Box::new(move || {
                 let id = random.i32(1..=ROWS);
                 transaction(&mut client, id).map_err(|e| format!("row {id}: {e}"))
             });

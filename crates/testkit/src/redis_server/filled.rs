@@ -8,7 +8,7 @@ use hugeleaf_ask::redis::{RedisAddress, RedisConnection};
 use hugeleaf_sys::Deadline;
 
 use super::RedisServer;
-use crate::load::{Load, Transaction};
+use crate::load::{LoadClients, TransactionFn};
 use crate::server::{Server, ServerSettings};
 
 /// Number of keys, each with a value of [`VALUE_BYTES`]: about 260 MB together.
@@ -65,12 +65,12 @@ impl FilledRedis {
 
     /// Starts clients that read random keys and check their values; with `writes` each also
     /// rewrites one key in place.
-    pub fn load(&self, writes: bool) -> Load {
+    pub fn load(&self, writes: bool) -> LoadClients {
         let socket = self.socket.clone();
-        Load::start(2, move |number| {
+        LoadClients::start(2, move |number| {
             let mut connection = connect(&socket).map_err(|e| e.to_string())?;
             let mut random = fastrand::Rng::with_seed(number as u64 + 1);
-            let work: Transaction = Box::new(move || {
+            let work: TransactionFn = Box::new(move || {
                 let keys: Vec<u64> = (0..32).map(|_| random.u64(0..KEYS)).collect();
                 let mut words = vec!["MGET".to_owned()];
                 words.extend(keys.iter().map(u64::to_string));

@@ -49,7 +49,7 @@ fn refusal() -> Failure {
 }
 
 /// Presses `p` on the selected program, and answers with a dry run.
-fn asked(app: &mut App) -> (u64, Box<TreeSample>, ChangeRequest) {
+fn asked(app: &mut App) -> (u64, Box<TreeSample>, PromoteDemoteRequest) {
     let effects = typed(app, "p");
     let [AppAction::Change(ticket, program, asked)] = &effects[..] else {
         panic!("{effects:?}");
@@ -274,7 +274,7 @@ fn a_move_is_asked_for_and_only_y_is_yes() {
         (program.pid, asked.dry_run, asked.budget.get()),
         (1021, false, 20)
     );
-    assert_eq!(asked.direction, Direction::Promote);
+    assert_eq!(asked.direction, PromotionDirection::Promote);
     assert_eq!((&app.mode, app.moves().len()), (&AppMode::List, 1));
     let mut app = usual();
     typed(&mut app, "d");
@@ -501,7 +501,7 @@ fn any_event() -> impl Strategy<Value = AppEvent> {
         1 => ".*".prop_map(AppEvent::Note),
         1 => Just(AppEvent::Progress(moving())),
         1 => (0u64..9, any::<bool>(), any::<bool>()).prop_map(|(ticket, dry_run, good)| {
-            let asked = ChangeRequest { direction: Direction::Demote, budget: Percent::ALL, dry_run };
+            let asked = PromoteDemoteRequest { direction: PromotionDirection::Demote, budget: Percent::ALL, dry_run };
             let result = if good { Ok(outcome()) } else { Err(refusal()) };
             let program = Box::new(program(3, "x", 1, 1));
             AppEvent::Answer(ticket, TaskResult::Changed(program, asked, Box::new(result)))

@@ -1,7 +1,7 @@
 //! Draws the lines of the host.
 
-use hugeleaf_report::document::{Cell, Mark, counted};
-use hugeleaf_report::terminal_text::{clean, width};
+use hugeleaf_report::document::{Cell, StatusMark, counted};
+use hugeleaf_report::terminal_escape::{clean, width};
 use hugeleaf_units::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -18,22 +18,22 @@ pub(super) fn draw(app: &App, theme: DrawOptions, buffer: &mut Buffer) {
     let Some(sample) = &app.sample else { return };
     let host = &sample.host;
     let mut lines = vec![
-        ("MEMORY", memory(host), Mark::Plain),
-        ("HUGE", large(host), Mark::Plain),
-        ("POOLS", pools(host), Mark::Plain),
-        ("THP", thp(host), Mark::Plain),
+        ("MEMORY", memory(host), StatusMark::Plain),
+        ("HUGE", large(host), StatusMark::Plain),
+        ("POOLS", pools(host), StatusMark::Plain),
+        ("THP", thp(host), StatusMark::Plain),
         ("PRESSURE", pressure(host), pressed(host)),
     ];
     if let Some(guard) = &sample.guard {
         let mark = if guard.paused {
-            Mark::Warn
+            StatusMark::Warn
         } else {
-            Mark::Plain
+            StatusMark::Plain
         };
         lines.push(("GUARD", self::guard(guard), mark));
     }
     if let Some(problem) = sample.problems.first() {
-        lines.push(("NOTE", clean(problem), Mark::Warn));
+        lines.push(("NOTE", clean(problem), StatusMark::Warn));
     }
     for (y, (label, text, mark)) in lines.iter().enumerate() {
         put(buffer, 0, y + 1, label, BOLD);
@@ -180,11 +180,11 @@ fn pressure(host: &HostStats) -> String {
 }
 
 /// Warns if memory is short, or if tasks stall for it.
-fn pressed(host: &HostStats) -> Mark {
+fn pressed(host: &HostStats) -> StatusMark {
     let short = host.available_bytes < Bytes(host.memory_bytes.get() / 20);
     match host.stalled_memory.is_some_and(|part| part > 0.1) || short {
-        true => Mark::Warn,
-        false => Mark::Plain,
+        true => StatusMark::Warn,
+        false => StatusMark::Plain,
     }
 }
 

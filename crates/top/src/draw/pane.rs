@@ -1,7 +1,7 @@
 //! Draws the pane that covers the table.
 
-use hugeleaf_report::document::{Cell, Mark, listed};
-use hugeleaf_report::terminal_text::{clean, width};
+use hugeleaf_report::document::{Cell, StatusMark, listed};
+use hugeleaf_report::terminal_escape::{clean, width};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -11,7 +11,7 @@ use hugeleaf_units::Bytes;
 
 use super::styled_text::{BAR, BOLD, DrawOptions, fill, keys, put, put_right};
 use crate::app::App;
-use crate::history::{Series, spark};
+use crate::history::{HistorySeries, spark};
 use crate::model::TreeSample;
 use crate::pane::{Pane, PaneContent};
 
@@ -52,7 +52,7 @@ pub(super) fn draw(app: &App, pane: &Pane, theme: DrawOptions, buffer: &mut Buff
     let room = theme.width.saturating_sub(width(&more));
     match &app.note {
         Some(note) => {
-            put(buffer, 0, last, &clean(note), theme.mark(Mark::Warn));
+            put(buffer, 0, last, &clean(note), theme.mark(StatusMark::Warn));
         }
         None => {
             keys(buffer, last, &pane_keys(app, pane), room);
@@ -86,7 +86,7 @@ fn head(app: &App, about: &TreeSample, height: usize, theme: DrawOptions, buffer
     let programs = app.sample.iter().flat_map(|sample| &sample.programs);
     let now = programs.into_iter().find(|p| p.id() == about.id());
     let Some(program) = now else {
-        put(buffer, 1, 1, "It has ended.", theme.mark(Mark::Warn));
+        put(buffer, 1, 1, "It has ended.", theme.mark(StatusMark::Warn));
         return;
     };
     let facts = match program.held {
@@ -130,7 +130,7 @@ const LEAST_FOR_USE: usize = 8;
 
 /// Draws usage over time in one row, as a part of its maximum, which ends the row.
 fn usage(
-    (name, series): (&str, &Series),
+    (name, series): (&str, &HistorySeries),
     most: &str,
     y: usize,
     theme: DrawOptions,
@@ -139,20 +139,26 @@ fn usage(
     const LABEL: usize = 10;
     let most = format!("  at most {most}");
     let room = theme.width.saturating_sub(LABEL + 1 + width(&most));
-    put(buffer, 1, y, name, theme.mark(Mark::Dim));
+    put(buffer, 1, y, name, theme.mark(StatusMark::Dim));
     let spark = spark(series, series.max(), room);
     let end = put(buffer, LABEL, y, &spark, Style::new());
-    put(buffer, end, y, &most, theme.mark(Mark::Dim));
+    put(buffer, end, y, &most, theme.mark(StatusMark::Dim));
 }
 
 /// Draws coverage over time from row `y` on, in `rows` rows.
-fn chart(coverage: &Series, y: usize, rows: usize, theme: DrawOptions, buffer: &mut Buffer) {
+fn chart(coverage: &HistorySeries, y: usize, rows: usize, theme: DrawOptions, buffer: &mut Buffer) {
     const LABEL: usize = 7;
     if rows < 2 {
         return;
     }
-    put(buffer, 1, y, "100 %", theme.mark(Mark::Dim));
-    put(buffer, 1, y + rows - 1, "  0 %", theme.mark(Mark::Dim));
+    put(buffer, 1, y, "100 %", theme.mark(StatusMark::Dim));
+    put(
+        buffer,
+        1,
+        y + rows - 1,
+        "  0 %",
+        theme.mark(StatusMark::Dim),
+    );
     let points = coverage.fitted(theme.width.saturating_sub(LABEL + 1));
     let size = |n: usize| u16::try_from(n).unwrap_or(0);
     let area = Rect::new(size(LABEL), size(y), size(points.len()), size(rows));

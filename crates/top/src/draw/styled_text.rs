@@ -1,7 +1,7 @@
 //! Puts styled text on a screen of cells.
 
-use hugeleaf_report::document::{Mark, Paint};
-use hugeleaf_report::terminal_text::{cut, width};
+use hugeleaf_report::document::{Paint, StatusMark};
+use hugeleaf_report::terminal_escape::{cut, width};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
@@ -12,15 +12,15 @@ pub(super) struct DrawOptions {
 }
 
 impl DrawOptions {
-    pub(super) fn mark(self, mark: Mark) -> Style {
+    pub(super) fn mark(self, mark: StatusMark) -> Style {
         let style = Style::new();
         match (mark, self.colour) {
-            (Mark::Plain, _) | (Mark::Good | Mark::Dim, false) => style,
-            (Mark::Good, true) => style.fg(Color::Green),
-            (Mark::Warn, true) => style.fg(Color::Yellow),
-            (Mark::Bad, true) => style.fg(Color::Red),
-            (Mark::Dim, true) => style.add_modifier(Modifier::DIM),
-            (Mark::Warn | Mark::Bad, false) => style.add_modifier(Modifier::BOLD),
+            (StatusMark::Plain, _) | (StatusMark::Good | StatusMark::Dim, false) => style,
+            (StatusMark::Good, true) => style.fg(Color::Green),
+            (StatusMark::Warn, true) => style.fg(Color::Yellow),
+            (StatusMark::Bad, true) => style.fg(Color::Red),
+            (StatusMark::Dim, true) => style.add_modifier(Modifier::DIM),
+            (StatusMark::Warn | StatusMark::Bad, false) => style.add_modifier(Modifier::BOLD),
         }
     }
 

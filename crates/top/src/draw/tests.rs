@@ -2,14 +2,14 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use super::*;
-use crate::actions::ChangeRequest;
+use crate::actions::PromoteDemoteRequest;
 use crate::app::{App, AppAction, AppEvent, TaskResult};
 use crate::history::History;
 use crate::model::HostSample;
 use crate::tests::{app, busy, config, moving, outcome, playing, program, sample};
 use hugeleaf_mover::Percent;
 use hugeleaf_report::document::{ContentBlock, Document, Note, Table};
-use hugeleaf_report::promote::Direction;
+use hugeleaf_report::promote::PromotionDirection;
 use hugeleaf_units::Bytes;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -139,7 +139,7 @@ fn a_host_with_a_guard_moves_and_a_problem() {
 fn why_page() -> Document {
     let mut page = Document::new("why", "mariadbd 1021 (mariadb.service)");
     page.add("4G resident: 1G on huge pages, 3G could be promoted now");
-    page.add(vec![hugeleaf_report::document::Bar {
+    page.add(vec![hugeleaf_report::document::ShareBar {
         value: Bytes::from_mib(3072).into(),
         part: Some(0.75),
         name: "not-promoted".into(),
@@ -372,8 +372,8 @@ fn a_refused_move_is_a_page() {
     let [AppAction::Change(ticket, program, _)] = &effects[..] else {
         panic!()
     };
-    let asked = ChangeRequest {
-        direction: Direction::Demote,
+    let asked = PromoteDemoteRequest {
+        direction: PromotionDirection::Demote,
         budget: Percent::ALL,
         dry_run: true,
     };

@@ -9,9 +9,9 @@ use hugeleaf_host::{Host, is_in_host_pid_namespace, system};
 use hugeleaf_perf::processor::{Processor, is_virtual};
 
 use super::event_aggregator::EventAggregator;
-use super::events::MEMORY;
 use super::kernel_data_symbols::KernelDataSymbols;
 use super::locks::{LockStats, Locks};
+use super::open_events::MEMORY;
 use super::pid_namespace;
 use super::symbols::{SymbolizedFrames, name_all};
 use super::{CollectOptions, TraceSession};
@@ -20,7 +20,7 @@ use crate::model::{
     LockTotals, MemoryEvent, PinningCalls, SCHEMA, SourceState, Stack, StackSample, Trace,
     TracedHost, TracedPageSize,
 };
-use crate::tables::data_sources::DataSource;
+use crate::tables::not_measured::TraceDataKind;
 
 /// Maximum number of listed locks; the others are summed.
 const LOCKS: usize = 1_000;
@@ -111,7 +111,7 @@ fn source_of_counters(counters: &[HardwareCounter], off: bool) -> EventSource {
         false if states.clone().any(|state| state == SourceState::Used) => SourceState::Used,
         false => states.next().unwrap_or(SourceState::Off),
     };
-    EventSource::new(DataSource::Counters.name(), state)
+    EventSource::new(TraceDataKind::Counters.name(), state)
 }
 
 /// Returns a note if fewer samples were allowed than requested.

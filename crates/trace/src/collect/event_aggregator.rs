@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::events::{EventRole, MEMORY, OpenEvents};
 use super::locks::{EventOrigin, Locks};
-use super::perf_records::{ProcessRecord, Record, SampleHead, parse};
+use super::open_events::{EventRole, MEMORY, OpenEvents};
+use super::perf_records::{PerfRecord, ProcessRecord, SampleHead, parse};
 use super::processes::ProcessTable;
 use super::stacks::Stacks;
 use crate::model::{CpuMode, EventSource};
 
-type Ids = (u32, u32, u32);
+type PidTidCpu = (u32, u32, u32);
 
 #[derive(Debug)]
 enum QueuedEvent {
@@ -21,19 +21,19 @@ enum QueuedEvent {
         fault: bool,
     },
     Lock {
-        who: Ids,
+        who: PidTidCpu,
         address: u64,
         part: LockPhase,
     },
     Memory {
         which: usize,
-        who: Ids,
+        who: PidTidCpu,
         result: Option<Box<str>>,
         stack: Option<u32>,
     },
     Pin {
         call: &'static str,
-        who: Ids,
+        who: PidTidCpu,
         bytes: Option<u64>,
         failed: Option<bool>,
     },
@@ -55,7 +55,7 @@ pub struct PinTotals {
 }
 
 /// Key of a memory-management count: index in [`MEMORY`], result, process, thread, stack.
-pub type MemoryKey = (usize, Option<Box<str>>, u32, u32, Option<u32>);
+pub type MemoryEventKey = (usize, Option<Box<str>>, u32, u32, Option<u32>);
 
 #[derive(Debug)]
 pub struct EventAggregator {
@@ -68,7 +68,7 @@ pub struct EventAggregator {
     /// CPU samples: (process, thread, stack, mode).
     pub samples: HashMap<(u32, u32, u32, CpuMode), u64>,
     pub faults: HashMap<(u32, u32, u32, CpuMode), u64>,
-    pub memory: HashMap<MemoryKey, (u64, u64)>,
+    pub memory: HashMap<MemoryEventKey, (u64, u64)>,
     /// Pending operations: (name in [`MEMORY`], thread) to time and stack.
     begun: HashMap<(&'static str, u32), (u64, Option<u32>)>,
     /// Calls that pin: (process, thread, call).
@@ -104,7 +104,7 @@ impl EventAggregator {
                 let Some(record) = parse(bytes, |id| shapes.get(&id).copied()) else {
                     return;
                 };
-                if let Record::Lost { count, .. } = record {
+                if let PerfRecord::Lost { count, .. } = record {
                     self.sources[*source].lost += count;
                     lost_locks |= roles
                         .values()
@@ -120,9 +120,9 @@ impl EventAggregator {
         }
     }
 
-    fn take(&mut self, record: Record<'_>, roles: &HashMap<u64, (EventRole, usize)>) {
+    fn take(&mut self, record: PerfRecord<'_>, roles: &HashMap<u64, (EventRole, usize)>) {
         let (nanos, what) = match record {
-            Record::Sample { head, stack, raw } => {
+            PerfRecord::Sample { head, stack, raw } => {
                 let Some((role, source)) = roles.get(&head.id) else {
                     return;
                 };
@@ -135,8 +135,8 @@ impl EventAggregator {
                     None => return,
                 }
             }
-            Record::Process(nanos, what) => (nanos, QueuedEvent::Process(what)),
-            Record::Lost { .. } | Record::Other => return,
+            PerfRecord::Process(nanos, what) => (nanos, QueuedEvent::Process(what)),
+            PerfRecord::Lost { .. } | PerfRecord::Other => return,
         };
         self.waiting.push((nanos, what));
     }
@@ -255,7 +255,7 @@ impl EventAggregator {
         }
     }
 
-    fn who(&mut self, nanos: u64, (pid, tid, cpu): Ids) -> EventOrigin {
+    fn who(&mut self, nanos: u64, (pid, tid, cpu): PidTidCpu) -> EventOrigin {
         EventOrigin {
             nanos,
             process: self.processes.find(pid),
@@ -287,7 +287,7 @@ impl EventAggregator {
         &mut self,
         nanos: u64,
         which: usize,
-        who: Ids,
+        who: PidTidCpu,
         result: Option<Box<str>>,
         stack: Option<u32>,
     ) {

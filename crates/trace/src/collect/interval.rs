@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::totals::host_memory;
+use hugeleaf_host::memory_totals::host_memory;
 use hugeleaf_host::{Fact, Host, Root, read_memory_facts};
 use hugeleaf_sys::{Kernel, ticks_per_second};
 use hugeleaf_units::PageSize;
@@ -10,10 +10,10 @@ use hugeleaf_units::PageSize;
 use crate::model::{
     EventSource, Interval, MemoryCounter, PageSizeCount, PageSizeUsage, Pressure, SourceState,
 };
-use crate::tables::data_sources::DataSource;
+use crate::tables::not_measured::TraceDataKind;
 
 #[derive(Debug, Clone, Default)]
-pub struct ProcCounters {
+pub struct ProcfsCounters {
     /// The line `cpu` of `/proc/stat`, in clock ticks, in the order of the file.
     cpu: Vec<u64>,
     /// `ctxt`, `processes`, `procs_running`, `procs_blocked`.
@@ -25,15 +25,15 @@ pub struct ProcCounters {
     pressure: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-impl ProcCounters {
+impl ProcfsCounters {
     /// Returns the growth of a counter of `/proc/vmstat`.
-    fn grown(&self, last: &ProcCounters, name: &str) -> u64 {
-        let of = |counts: &ProcCounters| counts.vmstat.get(name).copied().unwrap_or(0);
+    fn grown(&self, last: &ProcfsCounters, name: &str) -> u64 {
+        let of = |counts: &ProcfsCounters| counts.vmstat.get(name).copied().unwrap_or(0);
         of(self).saturating_sub(of(last))
     }
 
     /// Returns the growth of the counters of THP sizes; 0 for a new counter.
-    fn grown_by_size(&self, last: &ProcCounters) -> impl Iterator<Item = (u64, &str, u64)> {
+    fn grown_by_size(&self, last: &ProcfsCounters) -> impl Iterator<Item = (u64, &str, u64)> {
         self.by_size.iter().map(|(key, value)| {
             let before = last.by_size.get(key).unwrap_or(value);
             (key.0, key.1.as_str(), value.saturating_sub(*before))
@@ -47,7 +47,7 @@ pub struct IntervalReader {
     base: PageSize,
     pmd: Option<PageSize>,
     sizes: Vec<(u64, String)>,
-    last: ProcCounters,
+    last: ProcfsCounters,
     /// The kernel's counters over all intervals. Unchanged ones are kept, because zero is an answer.
     pub counters: Vec<MemoryCounter>,
 }
@@ -95,7 +95,7 @@ impl IntervalReader {
             base: host.base_page,
             pmd: host.pmd_page.get(),
             sizes,
-            last: ProcCounters::default(),
+            last: ProcfsCounters::default(),
             counters: Vec::new(),
         };
         intervals.last = intervals.read();
@@ -105,7 +105,7 @@ impl IntervalReader {
     /// Returns the files behind intervals as sources of their own, because unread values are zero in an
     /// interval.
     pub fn sources(&self) -> Vec<EventSource> {
-        let source = |what: DataSource, file: &str, was_read: bool| {
+        let source = |what: TraceDataKind, file: &str, was_read: bool| {
             let state = match (was_read, self.root.read(file)) {
                 (true, _) => SourceState::Used,
                 (_, Fact::Known(_)) => SourceState::not_here(format!("{file} does not report it")),
@@ -115,16 +115,20 @@ impl IntervalReader {
             EventSource::new(what.name(), state)
         };
         vec![
-            source(DataSource::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
             source(
-                DataSource::Vmstat,
+                TraceDataKind::CpuTime,
+                "proc/stat",
+                !self.last.cpu.is_empty(),
+            ),
+            source(
+                TraceDataKind::Vmstat,
                 "proc/vmstat",
                 !self.last.vmstat.is_empty(),
             ),
         ]
     }
 
-    fn read(&self) -> ProcCounters {
+    fn read(&self) -> ProcfsCounters {
         let text = |path: &str| self.root.read(path).known().cloned().unwrap_or_default();
         let (cpu, others) = parse_stat(&text("proc/stat"));
         let mut pressure = BTreeMap::new();
@@ -141,7 +145,7 @@ impl IntervalReader {
                 }
             }
         }
-        ProcCounters {
+        ProcfsCounters {
             cpu,
             others,
             vmstat: parse_vmstat(&text("proc/vmstat")),
@@ -163,7 +167,7 @@ impl IntervalReader {
         interval
     }
 
-    fn count(&mut self, now: &ProcCounters) {
+    fn count(&mut self, now: &ProcfsCounters) {
         let mut grown: Vec<(Option<u64>, String, u64)> = Vec::new();
         for (name, value) in now
             .vmstat
@@ -204,8 +208,8 @@ pub fn held(held: &hugeleaf_host::PageUsage) -> PageSizeUsage {
 }
 
 fn between(
-    last: &ProcCounters,
-    now: &ProcCounters,
+    last: &ProcfsCounters,
+    now: &ProcfsCounters,
     seconds: f64,
     base: PageSize,
     pmd: Option<PageSize>,
@@ -214,14 +218,14 @@ fn between(
         let sum: u64 = places
             .iter()
             .map(|at| {
-                let of = |counts: &ProcCounters| counts.cpu.get(*at).copied().unwrap_or(0);
+                let of = |counts: &ProcfsCounters| counts.cpu.get(*at).copied().unwrap_or(0);
                 of(now).saturating_sub(of(last))
             })
             .sum();
         sum as f64 / ticks_per_second().max(1) as f64
     };
     let grown = |name: &str| now.grown(last, name);
-    let other = |counts: &ProcCounters, name: &str| counts.others.get(name).copied().unwrap_or(0);
+    let other = |counts: &ProcfsCounters, name: &str| counts.others.get(name).copied().unwrap_or(0);
     let faults_by_size = faults_by_size(last, now, base, pmd, grown("pgfault"));
     Interval {
         seconds,
@@ -249,8 +253,8 @@ fn between(
 
 /// Returns faults on huge pages from the counters of each size, and the rest as faults on base pages.
 fn faults_by_size(
-    last: &ProcCounters,
-    now: &ProcCounters,
+    last: &ProcfsCounters,
+    now: &ProcfsCounters,
     base: PageSize,
     pmd: Option<PageSize>,
     all: u64,
@@ -274,13 +278,13 @@ fn faults_by_size(
         .collect()
 }
 
-fn pressure(last: &ProcCounters, now: &ProcCounters, seconds: f64) -> Option<Pressure> {
+fn pressure(last: &ProcfsCounters, now: &ProcfsCounters, seconds: f64) -> Option<Pressure> {
     if now.pressure.is_empty() {
         return None;
     }
     let share = |resource, key| {
         let of =
-            |counts: &ProcCounters| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
+            |counts: &ProcfsCounters| counts.pressure.get(&(resource, key)).copied().unwrap_or(0);
         let micros = of(now).saturating_sub(of(last)) as f64;
         (micros / (seconds.max(1e-6) * 1e6)).clamp(0.0, 1.0)
     };
@@ -339,15 +343,15 @@ mod tests {
     use hugeleaf_units::Bytes;
     use proptest::prelude::*;
 
-    fn counts(cpu: &[u64], vmstat: &str, sizes: &[(u64, &str, u64)]) -> ProcCounters {
-        ProcCounters {
+    fn counts(cpu: &[u64], vmstat: &str, sizes: &[(u64, &str, u64)]) -> ProcfsCounters {
+        ProcfsCounters {
             cpu: cpu.to_vec(),
             vmstat: parse_vmstat(vmstat),
             by_size: sizes
                 .iter()
                 .map(|(size, name, value)| ((*size, (*name).to_owned()), *value))
                 .collect(),
-            ..ProcCounters::default()
+            ..ProcfsCounters::default()
         }
     }
 
@@ -419,7 +423,7 @@ mod tests {
             base: PageSize::new(Bytes::from_kib(4)).unwrap(),
             pmd: None,
             sizes: Vec::new(),
-            last: ProcCounters::default(),
+            last: ProcfsCounters::default(),
             counters: Vec::new(),
         };
         intervals.last = intervals.read();

@@ -1,6 +1,6 @@
 //! Memory before and after, by the readers of `hugeleaf mem`, in the model of a trace.
 
-use hugeleaf_host::totals::host_memory;
+use hugeleaf_host::memory_totals::host_memory;
 use hugeleaf_host::{
     Host, MappingSettings, Pid, Process, ProcessMapping, ReadDetail, Root, ThpAdvice,
     read_all_processes, read_host, read_process,
@@ -11,7 +11,7 @@ use super::interval::held;
 use crate::model::{
     EventSource, MemoryState, PoolState, ProcessMemory, SegmentMemory, SourceState,
 };
-use crate::tables::data_sources::DataSource;
+use crate::tables::not_measured::TraceDataKind;
 
 /// Maximum number of target processes with segments: walking page tables takes time.
 const LOOKED_AT: usize = 64;
@@ -51,7 +51,7 @@ pub fn source(read: Option<&MemoryState>) -> EventSource {
             "run hugeleaf status, which names the file",
         ),
     };
-    EventSource::new(DataSource::Memory.name(), state)
+    EventSource::new(TraceDataKind::Memory.name(), state)
 }
 
 fn pools(host: &Host) -> Vec<PoolState> {

@@ -41,7 +41,7 @@ pub enum ProcessRecord {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record<'a> {
+pub enum PerfRecord<'a> {
     Sample {
         head: SampleHead,
         /// Frames, innermost first, with the kernel's marks between contexts.
@@ -81,7 +81,7 @@ const TRAILER: usize = 32;
 pub fn parse<'a>(
     bytes: &'a [u8],
     shape: impl Fn(u64) -> Option<SampleLayout>,
-) -> Option<Record<'a>> {
+) -> Option<PerfRecord<'a>> {
     const LOST: u32 = 2;
     const COMM: u32 = 3;
     const EXIT: u32 = 4;
@@ -94,7 +94,7 @@ pub fn parse<'a>(
     front.take(2)?;
     match kind {
         SAMPLE => parse_sample(front, misc, shape),
-        LOST => Some(Record::Lost {
+        LOST => Some(PerfRecord::Lost {
             id: front.u64()?,
             count: front.u64()?,
         }),
@@ -108,7 +108,7 @@ pub fn parse<'a>(
                 name,
                 exec,
             };
-            Some(Record::Process(nanos, named))
+            Some(PerfRecord::Process(nanos, named))
         }
         FORK | EXIT => {
             let (pid, parent, tid) = (front.u32()?, front.u32()?, front.u32()?);
@@ -118,9 +118,9 @@ pub fn parse<'a>(
                 FORK => ProcessRecord::Fork { pid, tid, parent },
                 _ => ProcessRecord::Exit { pid, tid },
             };
-            Some(Record::Process(nanos, what))
+            Some(PerfRecord::Process(nanos, what))
         }
-        _ => Some(Record::Other),
+        _ => Some(PerfRecord::Other),
     }
 }
 
@@ -128,7 +128,7 @@ fn parse_sample<'a>(
     mut front: ByteReader<'a>,
     misc: u16,
     shape: impl Fn(u64) -> Option<SampleLayout>,
-) -> Option<Record<'a>> {
+) -> Option<PerfRecord<'a>> {
     const CPU_MODES: u16 = 7;
     let id = front.u64()?;
     // Skip the address of the CPU, which the stack has too.
@@ -150,7 +150,7 @@ fn parse_sample<'a>(
         }
         false => &[],
     };
-    Some(Record::Sample {
+    Some(PerfRecord::Sample {
         head: SampleHead {
             id,
             pid,
@@ -213,7 +213,7 @@ mod tests {
                 raw: true,
             })
         };
-        let Some(Record::Sample { head, stack, raw }) = parse(&bytes, both) else {
+        let Some(PerfRecord::Sample { head, stack, raw }) = parse(&bytes, both) else {
             panic!("no sample");
         };
         assert_eq!(
@@ -241,12 +241,12 @@ mod tests {
         let bytes = record(3, 1 << 13, &body);
         let name = parse(&bytes, shape);
         assert!(
-            matches!(name, Some(Record::Process(77, ProcessRecord::Name { pid: 3, tid: 4, ref name, exec: true })) if name == "postgres")
+            matches!(name, Some(PerfRecord::Process(77, ProcessRecord::Name { pid: 3, tid: 4, ref name, exec: true })) if name == "postgres")
         );
         let fork = record(7, 0, &words(&[two(5, 3), two(5, 3), 66]));
         assert!(matches!(
             parse(&fork, shape),
-            Some(Record::Process(
+            Some(PerfRecord::Process(
                 66,
                 ProcessRecord::Fork {
                     pid: 5,

@@ -77,7 +77,7 @@ pub fn separate_outside(trace: &mut Trace) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::profile::{SampleCounts, by_process, counted};
+    use crate::tables::profile::{BusyIdleSamples, by_process, counted};
     use crate::tables::testing::{Maker, kernel, user};
 
     #[test]
@@ -95,9 +95,9 @@ mod tests {
         maker.sample(zero, 0, CpuMode::Kernel, &[], 5);
         let mut trace = maker.build();
         // Before, all others count as idle, and this process seems alone on the host.
-        assert_eq!(counted(&trace), SampleCounts { busy: 5, idle: 95 });
+        assert_eq!(counted(&trace), BusyIdleSamples { busy: 5, idle: 95 });
         separate_outside(&mut trace);
-        assert_eq!(counted(&trace), SampleCounts { busy: 80, idle: 20 });
+        assert_eq!(counted(&trace), BusyIdleSamples { busy: 80, idle: 20 });
         let rows = by_process(&trace);
         assert_eq!(
             (rows[0].name.as_str(), rows[0].modes.total()),
@@ -117,7 +117,7 @@ mod tests {
         maker.sample(zero, 0, CpuMode::Kernel, &[], 7);
         let mut trace = maker.build();
         separate_outside(&mut trace);
-        assert_eq!(counted(&trace), SampleCounts { busy: 7, idle: 0 });
+        assert_eq!(counted(&trace), BusyIdleSamples { busy: 7, idle: 0 });
         assert_eq!(by_process(&trace)[0].name, "(outside or idle)");
 
         let mut maker = Maker::new();

@@ -14,13 +14,13 @@ use hugeleaf_perf::{PerfEvent, PerfRing, PerfSampling, PerfStack, monotonic_nano
 use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
-use super::events::state_of;
-use super::perf_records::{Record, SampleHead, SampleLayout, parse};
+use super::open_events::state_of;
+use super::perf_records::{PerfRecord, SampleHead, SampleLayout, parse};
 use super::permissions::PerfRestrictions;
 use super::processes::ProcessTable;
 use super::tracepoint::{Tracefs, Tracepoint};
 use crate::model::{EventSource, MemoryEvent, PinningCalls, SourceState};
-use crate::tables::data_sources::DataSource;
+use crate::tables::not_measured::TraceDataKind;
 
 /// Duration of a window.
 pub const OPEN: Duration = Duration::from_millis(100);
@@ -113,7 +113,7 @@ impl SamplingWindows {
             })
             .collect();
         let flush = tracefs.tracepoint("tlb/tlb_flush").known().cloned();
-        let source = |of: DataSource, there: bool, what: &str| {
+        let source = |of: TraceDataKind, there: bool, what: &str| {
             let state = match (there, tracefs) {
                 (true, _) => SourceState::Used,
                 (false, Tracefs::Missing { reason, remedy }) => {
@@ -127,8 +127,8 @@ impl SamplingWindows {
         };
         let calls_at = "syscalls:sys_enter_mlock";
         let sources = [
-            source(DataSource::LockingCalls, !calls.is_empty(), calls_at),
-            source(DataSource::TlbFlushes, flush.is_some(), "tlb:tlb_flush"),
+            source(TraceDataKind::LockingCalls, !calls.is_empty(), calls_at),
+            source(TraceDataKind::TlbFlushes, flush.is_some(), "tlb:tlb_flush"),
         ];
         SamplingWindows {
             cpus: cpus.to_vec(),
@@ -247,11 +247,11 @@ impl SamplingWindows {
         let mut found = Vec::new();
         for ring in &mut on.rings {
             ring.drain(|bytes| match parse(bytes, shape) {
-                Some(Record::Sample { head, raw, .. }) => {
+                Some(PerfRecord::Sample { head, raw, .. }) => {
                     let role = roles.get(&head.id).copied();
                     found.extend(role.map(|role| (role, head, raw.to_vec())));
                 }
-                Some(Record::Lost { id, count }) => {
+                Some(PerfRecord::Lost { id, count }) => {
                     let flush = roles.get(&id) == Some(&TracepointRole::Flush);
                     self.sources[usize::from(flush)].lost += count;
                 }

@@ -10,24 +10,24 @@ use hugeleaf_units::Bytes;
 
 use super::processes::ProcessTable;
 use crate::model::{EventSource, SourceState, TargetInterval, ThreadIo};
-use crate::tables::data_sources::DataSource;
+use crate::tables::not_measured::TraceDataKind;
 
 /// Minor and major faults, user and system time in clock ticks.
-type TaskTimes = [u64; 4];
+type TaskCounters = [u64; 4];
 
-fn since(now: TaskTimes, before: TaskTimes) -> TaskTimes {
+fn since(now: TaskCounters, before: TaskCounters) -> TaskCounters {
     std::array::from_fn(|at| now[at].saturating_sub(before[at]))
 }
 
 /// Parses `/proc/PID/stat`, fields 10, 12, 14 and 15 of proc(5).
-fn parse_done(text: &str) -> Option<TaskTimes> {
+fn parse_done(text: &str) -> Option<TaskCounters> {
     let rest = &text[text.rfind(')')? + 1..];
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse().ok();
     Some([number(10)?, number(12)?, number(14)?, number(15)?])
 }
 
-fn seconds([_, _, user, system]: TaskTimes) -> [f64; 2] {
+fn seconds([_, _, user, system]: TaskCounters) -> [f64; 2] {
     [user, system].map(|ticks| ticks as f64 / ticks_per_second().max(1) as f64)
 }
 
@@ -70,7 +70,7 @@ const PROCESSES_A_LOOK: usize = 2_000;
 pub struct TargetUsage {
     root: Root,
     /// By process index: at the start, and as last seen.
-    done: HashMap<u32, (TaskTimes, TaskTimes)>,
+    done: HashMap<u32, (TaskCounters, TaskCounters)>,
     /// By process index and thread: at the start, and as last seen.
     io: HashMap<(u32, u32), (ThreadIo, ThreadIo)>,
     /// By process index: descriptors open with O_DIRECT.
@@ -99,7 +99,7 @@ impl TargetUsage {
                 "run as root: reading it requires ptrace access",
             ),
         };
-        has_target.then(|| EventSource::new(DataSource::Io.name(), state))
+        has_target.then(|| EventSource::new(TraceDataKind::Io.name(), state))
     }
 
     /// Scans the target. Returns its work since the last scan, or `None` if no process was readable.
@@ -109,7 +109,7 @@ impl TargetUsage {
             processes: pids.len() as u64,
             ..TargetInterval::default()
         };
-        let mut grown = TaskTimes::default();
+        let mut grown = TaskCounters::default();
         let (mut threads, mut were_read) = (0, pids.is_empty());
         let mut gone = Vec::new();
         self.left_out |= pids.len() > PROCESSES_A_LOOK;
@@ -123,7 +123,7 @@ impl TargetUsage {
             if let Some(now) = stat.known().and_then(|text| parse_done(text)) {
                 were_read = true;
                 let first = if begun_here {
-                    TaskTimes::default()
+                    TaskCounters::default()
                 } else {
                     now
                 };

@@ -21,13 +21,13 @@ pub enum Tracefs {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tracepoint {
     pub id: u64,
-    fields: Vec<Field>,
+    fields: Vec<TracepointField>,
     /// Names of the values of its one symbolic field (a result, a reason).
     names: Vec<(i64, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Field {
+struct TracepointField {
     name: String,
     offset: usize,
     size: usize,
@@ -145,7 +145,7 @@ pub fn parse_format(text: &str) -> Option<Tracepoint> {
         };
         let (offset, size) = (number("offset")?, number("size")?);
         let name = declared.rsplit([' ', '*']).next()?;
-        Some(Field {
+        Some(TracepointField {
             name: name.split('[').next().unwrap_or(name).to_owned(),
             offset,
             size,

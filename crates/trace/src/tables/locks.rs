@@ -64,7 +64,7 @@ pub struct LockWaiterRow {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CallerRow {
+pub struct LockCallerRow {
     /// The function that takes the lock; `?` if unknown.
     pub function: String,
     #[serde(serialize_with = "kind_name")]
@@ -167,7 +167,7 @@ pub fn by_thread(trace: &Trace, only: Option<&Lock>) -> Vec<LockWaiterRow> {
 
 /// Returns the call paths that waited for a lock, or for any lock, longest first. Paths are cut to `depth` functions,
 /// and equal ones are joined.
-pub fn by_caller(trace: &Trace, only: Option<&Lock>, depth: usize) -> Vec<CallerRow> {
+pub fn by_caller(trace: &Trace, only: Option<&Lock>, depth: usize) -> Vec<LockCallerRow> {
     let mut rows: BTreeMap<(String, LockKind, Vec<&str>), LockTotals> = BTreeMap::new();
     let mut all = LockTotals::default();
     for lock in chosen(trace, only) {
@@ -187,14 +187,14 @@ pub fn by_caller(trace: &Trace, only: Option<&Lock>, depth: usize) -> Vec<Caller
     }
     let rows = rows
         .into_iter()
-        .map(|((function, kind, path), totals)| CallerRow {
+        .map(|((function, kind, path), totals)| LockCallerRow {
             function,
             kind,
             path: path.into_iter().map(str::to_owned).collect(),
             totals,
             share: share(totals.waited_nanos, all.waited_nanos),
         });
-    let mut rows: Vec<CallerRow> = rows.collect();
+    let mut rows: Vec<LockCallerRow> = rows.collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.totals.waited_nanos));
     rows
 }

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::Scope;
+use super::TableScope;
 use crate::model::{MemoryState, PageSizeUsage, SegmentMemory, Trace};
 
 /// A page size with its memory. `None` if that state was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SizeRow {
+pub struct PageSizeRow {
     pub page_bytes: u64,
     /// `base`, `thp` or `hugetlb`.
     pub kind: String,
@@ -27,7 +27,7 @@ pub struct SegmentRow<'a> {
 }
 
 /// Returns memory by page size and kind, smallest first.
-pub fn sizes(trace: &Trace, whose: Scope) -> Vec<SizeRow> {
+pub fn sizes(trace: &Trace, whose: TableScope) -> Vec<PageSizeRow> {
     let before = trace.memory_before.as_ref().and_then(|m| held(m, whose));
     let after = trace.memory_after.as_ref().and_then(|m| held(m, whose));
     let bytes = |held: &Option<Vec<PageSizeUsage>>, of: &PageSizeUsage| {
@@ -35,9 +35,9 @@ pub fn sizes(trace: &Trace, whose: Scope) -> Vec<SizeRow> {
         let same = |h: &&PageSizeUsage| h.page_bytes == of.page_bytes && h.kind == of.kind;
         Some(held.iter().find(same).map_or(0, |h| h.bytes))
     };
-    let mut rows: Vec<SizeRow> = Vec::new();
+    let mut rows: Vec<PageSizeRow> = Vec::new();
     for size in before.iter().chain(&after).flatten() {
-        let row = SizeRow {
+        let row = PageSizeRow {
             page_bytes: size.page_bytes,
             kind: size.kind.clone(),
             before: bytes(&before, size),
@@ -58,9 +58,9 @@ fn rank(kind: &str) -> usize {
 }
 
 /// Returns memory by page size at one time; `None` if unknown. A shared page counts once for the host, but once per
-/// process for the target. Without a target there is no memory of [`Scope::Target`]: see [`super::memory_scope`].
-pub fn held(state: &MemoryState, whose: Scope) -> Option<Vec<PageSizeUsage>> {
-    if whose == Scope::Host {
+/// process for the target. Without a target there is no memory of [`TableScope::Target`]: see [`super::memory_scope`].
+pub fn held(state: &MemoryState, whose: TableScope) -> Option<Vec<PageSizeUsage>> {
+    if whose == TableScope::Host {
         return (!state.by_page_size.is_empty()).then(|| state.by_page_size.clone());
     }
     let members = state.processes.iter().filter(|p| p.in_target);
@@ -143,18 +143,18 @@ mod tests {
             memory_after: Some(state(&[Some(vec![on(8, "hugetlb", 16), on(8, "thp", 8)])])),
             ..Trace::default()
         };
-        let rows = sizes(&trace, Scope::Target);
+        let rows = sizes(&trace, TableScope::Target);
         let row = |i: usize| (rows[i].kind.as_str(), rows[i].before, rows[i].after);
         assert_eq!(row(0), ("base", Some(20), Some(0)));
         assert_eq!(row(1), ("thp", Some(0), Some(8)));
         assert_eq!((row(2), rows.len()), (("hugetlb", Some(0), Some(16)), 3));
-        assert!(sizes(&trace, Scope::Host).is_empty());
+        assert!(sizes(&trace, TableScope::Host).is_empty());
         let hidden = Trace {
             memory_after: Some(state(&[None])),
             memory_before: trace.memory_before.clone(),
             ..Trace::default()
         };
-        assert_eq!(sizes(&hidden, Scope::Target)[0].after, None);
+        assert_eq!(sizes(&hidden, TableScope::Target)[0].after, None);
     }
 
     #[test]

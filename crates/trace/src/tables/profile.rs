@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::Scope;
+use super::TableScope;
 use crate::model::{CpuMode, StackSample, Symbol, Trace};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ModeSamples {
+pub struct CpuModeSamples {
     pub kernel: u64,
     pub user: u64,
     /// A guest, a hypervisor, or not reported.
     pub other: u64,
 }
 
-impl ModeSamples {
+impl CpuModeSamples {
     pub const fn total(&self) -> u64 {
         self.kernel + self.user + self.other
     }
@@ -32,7 +32,7 @@ impl ModeSamples {
 }
 
 /// Includes the sum, as in a JSON answer.
-impl Serialize for ModeSamples {
+impl Serialize for CpuModeSamples {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut of = serializer.serialize_struct("Modes", 4)?;
         of.serialize_field("samples", &self.total())?;
@@ -44,7 +44,7 @@ impl Serialize for ModeSamples {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SampleCounts {
+pub struct BusyIdleSamples {
     pub busy: u64,
     pub idle: u64,
 }
@@ -55,7 +55,7 @@ pub struct ProcessRow {
     pub processes: usize,
     pub in_target: bool,
     #[serde(flatten)]
-    pub modes: ModeSamples,
+    pub modes: CpuModeSamples,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -65,7 +65,7 @@ pub struct ThreadRow {
     /// Name of the thread, or that of the process.
     pub name: String,
     #[serde(flatten)]
-    pub modes: ModeSamples,
+    pub modes: CpuModeSamples,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -102,15 +102,15 @@ fn is_idle(trace: &Trace, sample: &StackSample) -> bool {
     trace.processes[sample.process as usize].pid == 0
 }
 
-pub fn busy(trace: &Trace, of: Scope) -> impl Iterator<Item = &StackSample> {
+pub fn busy(trace: &Trace, of: TableScope) -> impl Iterator<Item = &StackSample> {
     trace.samples.iter().filter(move |sample| {
         let process = &trace.processes[sample.process as usize];
-        process.pid != 0 && (of == Scope::Host || process.in_target || trace.target.is_none())
+        process.pid != 0 && (of == TableScope::Host || process.in_target || trace.target.is_none())
     })
 }
 
-pub fn counted(trace: &Trace) -> SampleCounts {
-    let mut counted = SampleCounts::default();
+pub fn counted(trace: &Trace) -> BusyIdleSamples {
+    let mut counted = BusyIdleSamples::default();
     for sample in &trace.samples {
         match is_idle(trace, sample) {
             true => counted.idle += sample.count,
@@ -120,15 +120,15 @@ pub fn counted(trace: &Trace) -> SampleCounts {
     counted
 }
 
-pub fn modes(trace: &Trace, of: Scope) -> ModeSamples {
-    let mut modes = ModeSamples::default();
+pub fn modes(trace: &Trace, of: TableScope) -> CpuModeSamples {
+    let mut modes = CpuModeSamples::default();
     busy(trace, of).for_each(|s| modes.add(s.mode, s.count));
     modes
 }
 
 pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
-    let mut rows: BTreeMap<&str, (BTreeSet<u32>, bool, ModeSamples)> = BTreeMap::new();
-    for sample in busy(trace, Scope::Host) {
+    let mut rows: BTreeMap<&str, (BTreeSet<u32>, bool, CpuModeSamples)> = BTreeMap::new();
+    for sample in busy(trace, TableScope::Host) {
         let process = &trace.processes[sample.process as usize];
         // kworker threads are named after their current work, so they are joined.
         let name = match process.kernel_thread && process.name.starts_with("kworker/") {
@@ -153,13 +153,13 @@ pub fn by_process(trace: &Trace) -> Vec<ProcessRow> {
     rows
 }
 
-pub fn by_thread(trace: &Trace, of: Scope) -> Vec<ThreadRow> {
-    let mut rows: BTreeMap<(u32, u32), ModeSamples> = BTreeMap::new();
+pub fn by_thread(trace: &Trace, of: TableScope) -> Vec<ThreadRow> {
+    let mut rows: BTreeMap<(u32, u32), CpuModeSamples> = BTreeMap::new();
     for sample in busy(trace, of) {
         let row = rows.entry((sample.process, sample.tid)).or_default();
         row.add(sample.mode, sample.count);
     }
-    let row = |((place, tid), modes): ((u32, u32), ModeSamples)| ThreadRow {
+    let row = |((place, tid), modes): ((u32, u32), CpuModeSamples)| ThreadRow {
         pid: trace.processes[place as usize].pid,
         tid,
         name: thread_name(trace, place, tid).to_owned(),
@@ -177,7 +177,7 @@ pub fn thread_name(trace: &Trace, process: u32, tid: u32) -> &str {
     thread.map_or(&process.name, |t| &t.name)
 }
 
-pub fn by_symbol(trace: &Trace, of: Scope) -> Vec<SymbolRow> {
+pub fn by_symbol(trace: &Trace, of: TableScope) -> Vec<SymbolRow> {
     let mut rows: BTreeMap<(&str, &str), SymbolRow> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for sample in busy(trace, of) {
@@ -215,7 +215,7 @@ fn empty_row(symbol: &Symbol) -> SymbolRow {
 const LONGEST_PATH: usize = 12;
 
 /// Returns the callers of the named function; `None` if it is in no stack.
-pub fn callers(trace: &Trace, of: Scope, function: &str) -> Option<Callers> {
+pub fn callers(trace: &Trace, of: TableScope, function: &str) -> Option<Callers> {
     let mut samples = 0;
     let mut direct: BTreeMap<(&str, &str), SymbolRow> = BTreeMap::new();
     let mut paths: BTreeMap<Vec<&str>, u64> = BTreeMap::new();
@@ -288,19 +288,19 @@ mod tests {
     #[test]
     fn idle_is_told_apart_and_processes_of_a_name_are_one_row() {
         let trace = trace();
-        assert_eq!(counted(&trace), SampleCounts { busy: 50, idle: 50 });
+        assert_eq!(counted(&trace), BusyIdleSamples { busy: 50, idle: 50 });
         let rows = by_process(&trace);
         assert_eq!((rows.len(), rows[0].name.as_str()), (2, "mover"));
         assert_eq!((rows[0].processes, rows[0].in_target), (2, true));
-        let expected = ModeSamples {
+        let expected = CpuModeSamples {
             kernel: 30,
             user: 10,
             other: 0,
         };
         assert_eq!(rows[0].modes, expected);
-        assert_eq!(modes(&trace, Scope::Target).total(), 40);
-        assert_eq!(modes(&trace, Scope::Host).total(), 50);
-        let threads = by_thread(&trace, Scope::Target);
+        assert_eq!(modes(&trace, TableScope::Target).total(), 40);
+        assert_eq!(modes(&trace, TableScope::Host).total(), 50);
+        let threads = by_thread(&trace, TableScope::Target);
         assert_eq!((threads[0].pid, threads[0].tid), (10, 12));
     }
 
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_function_counts_itself_and_what_it_calls() {
-        let rows = by_symbol(&trace(), Scope::Host);
+        let rows = by_symbol(&trace(), TableScope::Host);
         assert_eq!((rows[0].name.as_str(), rows[0].samples), ("gup_fast", 30));
         let find = |name: &str| rows.iter().find(|r| r.name == name).unwrap();
         assert_eq!(find("pin_user_pages").samples, 0);
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn callers_lead_outward() {
         let trace = trace();
-        let callers_of = |name: &str| callers(&trace, Scope::Host, name);
+        let callers_of = |name: &str| callers(&trace, TableScope::Host, name);
         let gup = callers_of("gup_fast").unwrap();
         assert_eq!(
             (gup.samples, gup.direct[0].name.as_str()),

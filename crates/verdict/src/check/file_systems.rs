@@ -1,7 +1,7 @@
 //! File systems on disks, with the abilities that each reported and those documented for its kind.
 
 use hugeleaf_host::Fact;
-use hugeleaf_host::system::system_config::{DiskMount, FileSystemCapabilities, release};
+use hugeleaf_host::system::system_config::{DiskMount, FileSystemFeatures, release};
 use serde::Serialize;
 
 use super::model::CheckInput;
@@ -52,7 +52,7 @@ const ALWAYS_EXTENTS: &[&str] = &["xfs", "btrfs"];
 pub struct FileSystem {
     pub at: String,
     pub kind: String,
-    pub can: Fact<FileSystemCapabilities>,
+    pub can: Fact<FileSystemFeatures>,
     /// True if files use extents, including kinds without a flag for it.
     pub extents: Option<bool>,
     pub large_folios: Option<bool>,

@@ -7,9 +7,11 @@ use hugeleaf_host::Fact;
 use super::model::{CheckInput, CheckRow, CheckState, SettingDemand};
 use super::programs;
 use super::setting_lookup::{BASE_PAGE, file, value};
-use crate::advice::{AcceptedValues, AdvisedCommand, Change, FeasibleChange, Refused, Setting};
+use crate::advice::{
+    AcceptedValues, AdvisedCommand, ChangeRefusal, FeasibleChange, Setting, SettingChange,
+};
+use crate::commit_limit;
 use crate::list;
-use crate::overcommit;
 
 const UNTIL_BOOT: &str = "lost at the next boot; write it to /etc/sysctl.d to make it permanent";
 
@@ -138,17 +140,17 @@ fn advised(
     }
     let known = RISKS.iter().find(|(name, _)| *name == setting);
     let mut risk = known.map_or(UNTIL_BOOT, |(_, risk)| risk).to_owned();
-    let is_strict = (setting, to.as_str()) == ("vm.overcommit_memory", overcommit::STRICT);
+    let is_strict = (setting, to.as_str()) == ("vm.overcommit_memory", commit_limit::STRICT);
     if is_strict && programs::lacks_pool(checked).is_some() {
         return without(
             row,
             "No command: a pool lowers CommitLimit, so plan the pool first",
         );
     }
-    if let (true, Ok(of_it)) = (is_strict, overcommit::strict(checked.host)) {
+    if let (true, Ok(of_it)) = (is_strict, commit_limit::strict(checked.host)) {
         risk = of_it;
     }
-    let change = Change::new(Setting::file(file(checked, setting)), to);
+    let change = SettingChange::new(Setting::file(file(checked, setting)), to);
     let change = match value(checked, setting) {
         Fact::Known(value) => change.from(value),
         _ => change,
@@ -160,12 +162,12 @@ fn advised(
 pub(super) fn advise(
     checked: &CheckInput<'_>,
     row: CheckRow,
-    changes: impl IntoIterator<Item = Change>,
+    changes: impl IntoIterator<Item = SettingChange>,
     risk: impl Into<String>,
 ) -> CheckRow {
     let checked = changes.into_iter().map(|change| change.check(checked.host));
     let (state, why) = (row.state, row.why.clone().unwrap_or_default());
-    match checked.collect::<Result<Vec<FeasibleChange>, Refused>>() {
+    match checked.collect::<Result<Vec<FeasibleChange>, ChangeRefusal>>() {
         Ok(all) => row.with_command(AdvisedCommand::from(all).command, risk),
         Err(refused) => row.with_state(state, format!("{why}. No command: {}", refused.why)),
     }
@@ -184,7 +186,7 @@ fn way_out(setting: &str) -> &'static str {
 /// Demands non-strict overcommit if allocations are about to fail, even if a program wants it.
 fn nearly_full(checked: &CheckInput<'_>, setting: &str) -> Option<SettingDemand> {
     let why =
-        overcommit::nearly_full(checked.host).filter(|_| setting == "vm.overcommit_memory")?;
+        commit_limit::nearly_full(checked.host).filter(|_| setting == "vm.overcommit_memory")?;
     let others = AcceptedValues::OneOf(vec!["0".to_owned(), "1".to_owned()]);
     Some(SettingDemand::own(others, CheckState::Change, why))
 }

@@ -1,6 +1,6 @@
 //! The input and the result of a check.
 
-use hugeleaf_host::system::known_programs::RunningProcess;
+use hugeleaf_host::system::running_programs::RunningProcess;
 use hugeleaf_host::system::system_config::SystemConfig;
 use hugeleaf_host::{Fact, Host};
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,12 @@ pub struct KnownProgram {
     #[serde(default)]
     pub pool: bool,
     #[serde(default)]
-    pub want: Vec<ProgramSetting>,
+    pub want: Vec<DocumentedRequirement>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ProgramSetting {
+pub struct DocumentedRequirement {
     pub setting: String,
     #[serde(default)]
     pub values: Vec<String>,

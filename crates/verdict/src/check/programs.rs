@@ -1,11 +1,11 @@
 //! Settings that running programs want, from a data file with sources.
 
-use hugeleaf_host::system::known_programs::{NAME_LENGTH, RunningProcess};
+use hugeleaf_host::system::running_programs::{NAME_LENGTH, RunningProcess};
 use hugeleaf_host::{Fact, Pid};
 use serde::Deserialize;
 
 use super::model::{
-    CheckInput, CheckRow, CheckState, KnownProgram, ProgramRequirement, ProgramSetting,
+    CheckInput, CheckRow, CheckState, DocumentedRequirement, KnownProgram, ProgramRequirement,
     RunningProgram, SettingDemand,
 };
 use super::setting_lookup::{file, value};
@@ -84,7 +84,7 @@ impl KnownProgram {
     }
 }
 
-impl ProgramSetting {
+impl DocumentedRequirement {
     fn wanted(&self) -> advice::AcceptedValues {
         match (self.least, self.most) {
             (Some(least), _) => advice::AcceptedValues::AtLeast(least),
@@ -155,7 +155,7 @@ fn wants<'a>(
     checked: &CheckInput<'a>,
     setting: &str,
     applies: Option<bool>,
-) -> Vec<(&'a RunningProgram, &'a ProgramSetting)> {
+) -> Vec<(&'a RunningProgram, &'a DocumentedRequirement)> {
     let arch = checked.host.arch.text();
     let servers = checked.servers.known().into_iter().flatten();
     let affected = servers.filter(|server| server.is_affected(checked, setting));
@@ -176,7 +176,7 @@ pub(super) fn demands(
         true => CheckState::Change,
         false => CheckState::Review,
     };
-    let one = |(server, want): &(&RunningProgram, &ProgramSetting)| {
+    let one = |(server, want): &(&RunningProgram, &DocumentedRequirement)| {
         let (title, wants) = (&server.program.title, want.wanted());
         let listed = ProgramRequirement {
             program: title.clone(),
@@ -191,7 +191,7 @@ pub(super) fn demands(
 
 /// Returns the wants for which it is unknown if they apply.
 pub(super) fn undecided(checked: &CheckInput<'_>, setting: &str) -> Vec<SettingDemand> {
-    let one = |(server, want): (&RunningProgram, &ProgramSetting)| {
+    let one = |(server, want): (&RunningProgram, &DocumentedRequirement)| {
         let (title, wants) = (&server.program.title, want.wanted());
         let why = format!(
             "{title}{} wants {wants} ({})",
@@ -209,11 +209,11 @@ pub(super) fn all_wants(checked: &CheckInput<'_>) -> Vec<advice::SettingRequirem
     let arch = checked.host.arch.text();
     let servers = checked.servers.known().into_iter().flatten();
     let of = |server: &RunningProgram| {
-        let applies = |want: &&ProgramSetting| {
+        let applies = |want: &&DocumentedRequirement| {
             want.applies(server.version(), arch) != Some(false)
                 && server.is_affected(checked, &want.setting)
         };
-        let one = |want: &ProgramSetting| advice::SettingRequirement {
+        let one = |want: &DocumentedRequirement| advice::SettingRequirement {
             who: server.program.title.clone(),
             file: file(checked, &want.setting),
             values: want.wanted(),

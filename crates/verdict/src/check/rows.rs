@@ -10,7 +10,7 @@ use super::model::{
 };
 use super::programs::lacks_pool;
 use super::setting_lookup::{BASE_PAGE, sysctl_file};
-use crate::advice::{AcceptedValues, Change, Scope, Setting};
+use crate::advice::{AcceptedValues, ChangeScope, Setting, SettingChange};
 use crate::findings::shell_word;
 use crate::findings::thp::{
     DEFRAG_WITHOUT_STALLS, defrag_stalls, ignored_max_ptes_none, too_large,
@@ -252,7 +252,7 @@ fn dirty(checked: &CheckInput<'_>) -> CheckRow {
         ("vm.dirty_background_bytes", Bytes(256 << 20)),
         ("vm.dirty_bytes", Bytes(1 << 30)),
     ];
-    let changes = to.map(|(name, bytes)| Change::new(Setting::sysctl(name), bytes.get()));
+    let changes = to.map(|(name, bytes)| SettingChange::new(Setting::sysctl(name), bytes.get()));
     let why = format!("up to {limit} is written at once, and commits wait for it");
     let risk = "lost at the next boot; bursts of writes wait earlier";
     advise(checked, row.review(why), changes, risk)
@@ -329,7 +329,7 @@ fn of_disk(checked: &CheckInput<'_>, disk: &Disk) -> Vec<CheckRow> {
         };
         let next = |row: CheckRow, wanted: &str, risk: &str| {
             let file = Setting::file(format!("/sys/block/{name}/queue/scheduler"));
-            let change = Change::new(file, wanted).in_scope(Scope::Device);
+            let change = SettingChange::new(file, wanted).in_scope(ChangeScope::Device);
             advise(checked, row, [change], risk)
         };
         match (chosen(text), disk.rotates.get()) {
@@ -355,7 +355,7 @@ fn of_disk(checked: &CheckInput<'_>, disk: &Disk) -> Vec<CheckRow> {
         let row = row.with_value(Bytes::from_kib(*kib).to_string());
         let next = |row: CheckRow, kib: u64, risk: &str| {
             let file = Setting::file(format!("/sys/block/{name}/queue/read_ahead_kb"));
-            let change = Change::new(file, kib).in_scope(Scope::Device);
+            let change = SettingChange::new(file, kib).in_scope(ChangeScope::Device);
             advise(checked, row, [change], risk)
         };
         match checked.profile {
@@ -390,7 +390,8 @@ fn of_mount(checked: &CheckInput<'_>, mount: &DiskMount) -> CheckRow {
         _ => "strictatime",
     };
     let remounted = |row, option, risk| {
-        let change = Change::new(Setting::mount(&mount.at), option).in_scope(Scope::Device);
+        let change =
+            SettingChange::new(Setting::mount(&mount.at), option).in_scope(ChangeScope::Device);
         advise(checked, row, [change], risk)
     };
     let row = CheckRow::new("mount", format!("{}: {}", mount.at, mount.kind));
@@ -456,8 +457,8 @@ fn offloads(checked: &CheckInput<'_>, device: &NetworkDevice) -> CheckRow {
                     .with_value(format!("without {}", off.join(", ")))
                     .review(WHY);
                 let setting = Setting::offloads(&device.name);
-                let change = Change::new(setting, "rx on tx on tso on gro on");
-                advise(checked, row, [change.in_scope(Scope::Device)], RISK)
+                let change = SettingChange::new(setting, "rx on tx on tso on gro on");
+                advise(checked, row, [change.in_scope(ChangeScope::Device)], RISK)
             }
         }
     })
@@ -501,7 +502,7 @@ fn clock(checked: &CheckInput<'_>) -> CheckRow {
             Some(better) => {
                 let file = Setting::file(format!("/{FOLDER}/current_clocksource"));
                 let risk = "the kernel may have rejected that clock as unstable: see its log";
-                advise(checked, row, [Change::new(file, better)], risk)
+                advise(checked, row, [SettingChange::new(file, better)], risk)
             }
             None => row,
         }
@@ -517,7 +518,7 @@ fn governor(checked: &CheckInput<'_>) -> CheckRow {
             row.with_value(list(names))
                 .when(!all.keys().all(is_fast), |row| {
                     let why = "CPUs that clock down while idle take time to reach full frequency";
-                    let change = Change::new(Setting::governor(), "performance");
+                    let change = SettingChange::new(Setting::governor(), "performance");
                     advise(checked, row.review(why), [change], "uses more power")
                 })
         },

@@ -3,9 +3,9 @@ mod other_screens;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use hugeleaf_host::system::known_programs::RunningProcess;
+use hugeleaf_host::system::running_programs::RunningProcess;
 use hugeleaf_host::system::system_config::{
-    Disk, DiskMount, FileSystemCapabilities, NetworkDevice, ProcessLimit, SystemConfig,
+    Disk, DiskMount, FileSystemFeatures, NetworkDevice, ResourceLimit, SystemConfig,
 };
 use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::Bytes;
@@ -453,7 +453,7 @@ fn a_program_for_base_pages_of_4k_on_others() {
 fn what_a_capture_lacks_is_unknown() {
     let root = hugeleaf_host::Root::at("/nowhere");
     let features = hugeleaf_host::system::system_config::read_features(&root);
-    let running = hugeleaf_host::system::known_programs::read_running(&root, |_, _| None);
+    let running = hugeleaf_host::system::running_programs::read_running(&root, |_, _| None);
     let rows = check(&CheckInput {
         host: &healthy(),
         features: &features,
@@ -533,7 +533,7 @@ fn threads_are_limited_by_the_smaller_of_two() {
 #[test]
 fn limits_are_those_of_the_program() {
     let mut all = running(&["redis-server"]);
-    let limit = |name: &str, hard: &str| ProcessLimit {
+    let limit = |name: &str, hard: &str| ResourceLimit {
         name: name.to_owned(),
         soft: "1024".to_owned(),
         hard: hard.to_owned(),
@@ -839,9 +839,9 @@ fn file_systems_say_what_they_can_and_their_kind_the_rest() {
             mount("xfs", Fact::Absent),
             mount(
                 "ext4",
-                Fact::Known(FileSystemCapabilities {
+                Fact::Known(FileSystemFeatures {
                     extents: Some(false),
-                    ..FileSystemCapabilities::default()
+                    ..FileSystemFeatures::default()
                 }),
             ),
             mount("new", Fact::Absent),

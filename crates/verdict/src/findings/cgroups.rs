@@ -1,10 +1,10 @@
 //! cgroups that limit hugetlb pages.
 
-use hugeleaf_host::{Fact, Host, HugetlbAccounting, HugetlbCgroup, HugetlbLimit, Pool};
+use hugeleaf_host::{Fact, Host, HugetlbCgroup, HugetlbLimit, HugetlbLimitKind, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::{AdvisedCommand, Finding, shell_word};
-use crate::advice::{Change, Scope, Setting, of_container};
+use crate::advice::{ChangeScope, Setting, SettingChange, of_container};
 
 fn limits(host: &Host) -> impl Iterator<Item = (&HugetlbCgroup, &HugetlbLimit)> {
     let cgroups = host.cgroups.entries().iter();
@@ -46,9 +46,9 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
         // The kernel has no reservation limits (before Linux 5.7), so only reading the counter is left.
         format!("cat {}", file(cgroup, limit, "failcnt", "events")).into()
     } else {
-        let file = cgroup.limit_file(limit.size, HugetlbAccounting::Reservations);
-        let change = Change::new(Setting::file(file), format!("{allowed:#}"));
-        change.in_scope(Scope::Cgroup).check(host).into()
+        let file = cgroup.limit_file(limit.size, HugetlbLimitKind::Reservations);
+        let change = SettingChange::new(Setting::file(file), format!("{allowed:#}"));
+        change.in_scope(ChangeScope::Cgroup).check(host).into()
     };
     Some(Finding::problem(
         "cgroup-faults-only",
@@ -112,7 +112,7 @@ pub fn resized_pod(host: &Host) -> Option<Finding> {
         let allows = |(c, l): (&HugetlbCgroup, &HugetlbLimit)| {
             c.path.starts_with(&inside) && l.fault_limit.get().flatten() > Some(Bytes::ZERO)
         };
-        let uses = limit.usage(HugetlbAccounting::Faults) > Bytes::ZERO;
+        let uses = limit.usage(HugetlbLimitKind::Faults) > Bytes::ZERO;
         is_pod && pod.path.contains("kubepods") && is_shut(limit) && (uses || of_size.any(allows))
     })?;
     Some(Finding::problem(

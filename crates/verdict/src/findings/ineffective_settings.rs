@@ -1,11 +1,13 @@
 //! Settings that have no effect with this kernel and its other settings.
 
-use hugeleaf_host::{Fact, Host, Thp, ThpMemoryKind, ThpOrder, pool_file, thp_file, thp_is_on};
+use hugeleaf_host::{
+    Fact, Host, Thp, ThpMemoryKind, ThpSizeSettings, pool_file, thp_file, thp_is_on,
+};
 use hugeleaf_units::{PageSize, Pages};
 
 use super::thp::ignored_max_ptes_none;
 use super::{Finding, shell_word};
-use crate::advice::{Change, Setting};
+use crate::advice::{Setting, SettingChange};
 use crate::list;
 
 /// The values of the top-level shared-memory setting that override every size.
@@ -13,13 +15,13 @@ const OVERRULES: [&str; 2] = ["force", "deny"];
 
 /// Returns an enabled top-level setting that no size inherits. A size with an unreadable setting
 /// may inherit it.
-fn uninherited(host: &Host, of: ThpMemoryKind) -> Option<(&str, &ThpOrder)> {
+fn uninherited(host: &Host, of: ThpMemoryKind) -> Option<(&str, &ThpSizeSettings)> {
     let thp = host.thp.known()?;
     let top = thp
         .global_setting(of)
         .text()
         .filter(|word| thp_is_on(Some(word)))?;
-    let may_inherit = |order: &ThpOrder| match order.own_setting(of) {
+    let may_inherit = |order: &ThpSizeSettings| match order.own_setting(of) {
         Fact::Known(own) => own == "inherit",
         Fact::Absent => false,
         Fact::Unreadable(_) => true,
@@ -34,7 +36,7 @@ pub fn anon_top(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-enabled",
         format!("transparent_hugepage/enabled is {top} and has no effect: no size inherits it."),
-        Change::new(Setting::file(full.file(ThpMemoryKind::Private)), "inherit").check(host),
+        SettingChange::new(Setting::file(full.file(ThpMemoryKind::Private)), "inherit").check(host),
     ))
 }
 
@@ -50,7 +52,8 @@ pub fn shmem_top(host: &Host) -> Option<Finding> {
                 "transparent_hugepage/shmem_enabled is {top} and has no effect on shared \
                  anonymous memory: no size inherits it."
             ),
-            Change::new(Setting::file(full.file(ThpMemoryKind::Shared)), "inherit").check(host),
+            SettingChange::new(Setting::file(full.file(ThpMemoryKind::Shared)), "inherit")
+                .check(host),
         )
     })
 }
@@ -63,10 +66,10 @@ pub fn inherit(host: &Host, of: ThpMemoryKind, better: &str) -> Option<Finding> 
         .global_setting(of)
         .text()
         .filter(|word| !thp_is_on(Some(word)))?;
-    let below = |order: &&ThpOrder| Some(order.size) != host.pmd_page.get();
-    let inherits = |order: &&ThpOrder| order.own_setting(of).text() == Some("inherit");
+    let below = |order: &&ThpSizeSettings| Some(order.size) != host.pmd_page.get();
+    let inherits = |order: &&ThpSizeSettings| order.own_setting(of).text() == Some("inherit");
     let orders = thp.orders.iter().filter(below).filter(inherits);
-    let inheriting: Vec<&ThpOrder> = orders.collect();
+    let inheriting: Vec<&ThpSizeSettings> = orders.collect();
     Some(Finding::warning(
         "dead-inherit",
         format!(
@@ -75,7 +78,7 @@ pub fn inherit(host: &Host, of: ThpMemoryKind, better: &str) -> Option<Finding> 
             if inheriting.len() == 1 { "s" } else { "" },
             of.knob()
         ),
-        Change::new(Setting::file(inheriting.first()?.file(of)), better).check(host),
+        SettingChange::new(Setting::file(inheriting.first()?.file(of)), better).check(host),
     ))
 }
 
@@ -99,7 +102,7 @@ pub fn defrag(host: &Host) -> Option<Finding> {
             "transparent_hugepage/defrag is {set} and has no effect: THP is never for private \
              memory."
         ),
-        Change::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
+        SettingChange::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
     ))
 }
 
@@ -109,7 +112,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
     let (thp, order) = (host.thp.known()?, host.full_thp()?);
     let pmd = order.size;
     let unknown = thp.enabled.error().is_some() || thp.shmem_enabled.error().is_some();
-    let makes = |o: &&ThpOrder| o.size == pmd || thp.khugepaged.collapses_small_orders;
+    let makes = |o: &&ThpSizeSettings| o.size == pmd || thp.khugepaged.collapses_small_orders;
     let mut made = thp.orders.iter().filter(makes);
     if unknown
         || made.any(|o| o.is_on(thp, ThpMemoryKind::Private))
@@ -148,7 +151,7 @@ pub fn khugepaged(host: &Host) -> Option<Finding> {
              shared memory.",
             tuned.join(", ")
         ),
-        Change::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
+        SettingChange::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
     ))
 }
 
@@ -177,7 +180,7 @@ pub fn shm_group(host: &Host) -> Option<Finding> {
     Some(Finding::warning(
         "dead-shm-group",
         format!("hugetlb_shm_group lets group {group} use hugetlb pages, but every pool is empty."),
-        Change::new(Setting::file(file), 1).check(host),
+        SettingChange::new(Setting::file(file), 1).check(host),
     ))
 }
 

@@ -6,7 +6,7 @@ use hugeleaf_host::{Fact, Host, ProcessMemoryUse, ThpMemoryKind};
 use hugeleaf_units::Bytes;
 
 use super::{Finding, Severity, shell_word};
-use crate::advice::{self, Change, Setting};
+use crate::advice::{self, Setting, SettingChange};
 
 /// Shares of page tables in memory that are a warning and a problem.
 const MUCH: f64 = 0.01;
@@ -106,7 +106,7 @@ pub fn shmem_on_base(host: &Host) -> Option<Finding> {
              then its memory can be promoted while it runs.",
             order.size
         ),
-        Change::new(Setting::file(order.effective_file(of)), "advise").check(host),
+        SettingChange::new(Setting::file(order.effective_file(of)), "advise").check(host),
     ))
 }
 

@@ -6,7 +6,7 @@ use hugeleaf_host::{Host, OrphanKind, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::{AdvisedCommand, Finding, Severity, shell_word, without_pods};
-use crate::advice::{Change, PLAN, Setting};
+use crate::advice::{PLAN, Setting, SettingChange};
 use crate::{clean, list};
 
 /// Share of idle pool pages in memory that justifies a warning.
@@ -54,12 +54,12 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
 }
 
 /// Returns the change of a pool to another number of pages.
-fn change(pool: &Pool, pages: Pages) -> Change {
+fn change(pool: &Pool, pages: Pages) -> SettingChange {
     let risk = match pages > pool.persistent() {
         true => "other programs cannot use pool memory",
         false => "a server that starts later finds fewer pages",
     };
-    Change::new(Setting::pool(pool.size, pool.node), pages)
+    SettingChange::new(Setting::pool(pool.size, pool.node), pages)
         .from(pool.persistent())
         .at_risk(risk)
 }
@@ -125,7 +125,7 @@ pub fn left_over(host: &Host) -> Option<(String, String)> {
     let both = [(Setting::files(), files), (Setting::segments(), segments)];
     let both = both.into_iter().filter(|(_, all)| !all.is_empty());
     let removed = |(setting, all): (_, Vec<String>)| {
-        let change = Change::new(setting, all.join(" "));
+        let change = SettingChange::new(setting, all.join(" "));
         change
             .at_risk("a program that still needs them loses data")
             .command(host)

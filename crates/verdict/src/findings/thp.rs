@@ -4,7 +4,7 @@ use hugeleaf_host::{Host, ThpMemoryKind};
 use hugeleaf_units::Bytes;
 
 use super::Finding;
-use crate::advice::{Change, Setting};
+use crate::advice::{Setting, SettingChange};
 use crate::list;
 
 /// Minimum rate of compaction stalls per second since boot, for a finding: thousands a day.
@@ -26,7 +26,7 @@ pub(crate) fn defrag_stalls(host: &Host) -> bool {
 
 /// Finds page faults that wait for compaction, many since boot or possible at each fault.
 pub fn compaction(host: &Host) -> Option<Finding> {
-    let set = Change::new(Setting::thp("defrag"), DEFRAG_WITHOUT_STALLS).check(host);
+    let set = SettingChange::new(Setting::thp("defrag"), DEFRAG_WITHOUT_STALLS).check(host);
     let does_stall = defrag_stalls(host);
     let always = "transparent_hugepage/defrag is always: each page fault that could get a huge \
                   page waits for memory compaction.";
@@ -62,7 +62,7 @@ fn stalls(host: &Host) -> Option<(u64, f64)> {
 pub fn large(host: &Host) -> Option<Finding> {
     let text = too_large(host)?;
     let file = Setting::file(host.thp_setting(ThpMemoryKind::Private).0);
-    let change = Change::new(file, "madvise").check(host);
+    let change = SettingChange::new(file, "madvise").check(host);
     Some(Finding::warning("thp-too-large", text, change))
 }
 
@@ -116,7 +116,7 @@ pub fn off(host: &Host) -> Option<Finding> {
         "thp-off",
         "THP is never for every size: programs that request it with madvise get base pages \
          without an error. Only hugetlb and hugeleaf promote provide huge pages.",
-        Change::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
+        SettingChange::new(Setting::file(ThpMemoryKind::Private.file()), "madvise").check(host),
     ))
 }
 

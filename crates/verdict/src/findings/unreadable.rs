@@ -24,7 +24,7 @@ pub fn facts(host: &Host) -> Option<Finding> {
     ))
 }
 
-type Error<'a> = Option<&'a ReadError>;
+type FactError<'a> = Option<&'a ReadError>;
 
 /// Returns every error in the host's facts, in screen order.
 fn errors(host: &Host) -> Vec<&ReadError> {
@@ -61,7 +61,7 @@ fn errors(host: &Host) -> Vec<&ReadError> {
     errors.into_iter().flatten().collect()
 }
 
-fn of_memory(m: &Memory) -> impl Iterator<Item = Error<'_>> {
+fn of_memory(m: &Memory) -> impl Iterator<Item = FactError<'_>> {
     let bytes = [
         &m.total,
         &m.free,
@@ -87,7 +87,7 @@ fn of_memory(m: &Memory) -> impl Iterator<Item = Error<'_>> {
         .chain([m.default_hugetlb_page.error()])
 }
 
-fn of_thp(thp: &Thp) -> Vec<Error<'_>> {
+fn of_thp(thp: &Thp) -> Vec<FactError<'_>> {
     let k = &thp.khugepaged;
     let mut errors = vec![
         thp.enabled.error(),
@@ -117,7 +117,7 @@ fn of_thp(thp: &Thp) -> Vec<Error<'_>> {
     errors
 }
 
-fn of_limit(limit: &HugetlbLimit) -> [Error<'_>; 5] {
+fn of_limit(limit: &HugetlbLimit) -> [FactError<'_>; 5] {
     [
         limit.fault_limit.error(),
         limit.fault_usage.error(),
@@ -127,7 +127,7 @@ fn of_limit(limit: &HugetlbLimit) -> [Error<'_>; 5] {
     ]
 }
 
-fn of_limits(l: &KernelLimits) -> [Error<'_>; 10] {
+fn of_limits(l: &KernelLimits) -> [FactError<'_>; 10] {
     [
         l.memlock.error(),
         l.hugetlb_shm_group.error(),

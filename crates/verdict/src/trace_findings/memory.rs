@@ -2,7 +2,7 @@
 
 use hugeleaf_trace::model::{MemoryState, PageSizeUsage, SegmentMemory};
 use hugeleaf_trace::tables::memory::{SegmentRow, held, newest, segments, total};
-use hugeleaf_trace::tables::{Scope, profile, share};
+use hugeleaf_trace::tables::{TableScope, profile, share};
 use hugeleaf_units::Bytes;
 
 use super::{PageSizeEffect, TraceFinding, TraceStats, percent};
@@ -194,7 +194,7 @@ pub fn splits(seen: &TraceStats<'_>) -> Option<TraceFinding> {
 /// unknown.
 fn lost_by_target(seen: &TraceStats<'_>) -> Option<Bytes> {
     let at = |state: Option<&MemoryState>, kind: &str| {
-        let held = held(state?, Scope::Target)?;
+        let held = held(state?, TableScope::Target)?;
         let of_kind = held.iter().filter(|held| held.kind == kind);
         Some(of_kind.map(|held| held.bytes).sum::<u64>())
     };

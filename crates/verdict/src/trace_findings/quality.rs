@@ -1,7 +1,7 @@
 //! Limits of a trace: too few samples, lost events, misplaced samples.
 
 use hugeleaf_trace::model::EventSource;
-use hugeleaf_trace::tables::data_sources::{DataSource, not_measured};
+use hugeleaf_trace::tables::not_measured::{TraceDataKind, not_measured};
 use hugeleaf_trace::tables::share;
 
 use super::{TraceFinding, TraceStats, percent};
@@ -72,7 +72,7 @@ pub fn lost(seen: &TraceStats<'_>) -> Option<TraceFinding> {
 /// Finds too few samples of the target for shares.
 pub fn few_samples(seen: &TraceStats<'_>) -> Option<TraceFinding> {
     // If no samples were taken, another finding reports it.
-    if not_measured(seen.trace, DataSource::CpuSamples).is_some() {
+    if not_measured(seen.trace, TraceDataKind::CpuSamples).is_some() {
         return None;
     }
     if seen.samples >= FEW_SAMPLES || is_enough(seen) {

@@ -7,7 +7,7 @@ use hugeleaf_trace::model::{CpuMode, PageSizeUsage};
 use hugeleaf_trace::tables::interval_totals::{self, CpuTime};
 use hugeleaf_trace::tables::memory::{coverage, held, newest, total};
 use hugeleaf_trace::tables::profile::busy;
-use hugeleaf_trace::tables::{Scope, memory_scope, share, target_name};
+use hugeleaf_trace::tables::{TableScope, memory_scope, share, target_name};
 use hugeleaf_units::Bytes;
 
 use super::kernel_work::{KernelWork, area_of, area_of_stack, is_release};
@@ -45,13 +45,13 @@ impl<'a> TraceStats<'a> {
         };
         let stacks = 0..u32::try_from(trace.stacks.len()).unwrap_or(u32::MAX);
         let by_stack: Vec<_> = stacks.map(|s| area_of_stack(seen.kernel(s))).collect();
-        for sample in busy(trace, Scope::Host) {
+        for sample in busy(trace, TableScope::Host) {
             seen.host_samples += sample.count;
             if let Some(area) = by_stack[sample.stack as usize] {
                 *seen.host_areas.entry(area).or_default() += sample.count;
             }
         }
-        for sample in busy(trace, Scope::Target) {
+        for sample in busy(trace, TableScope::Target) {
             seen.samples += sample.count;
             if let Some(area) = by_stack[sample.stack as usize] {
                 *seen.areas.entry(area).or_default() += sample.count;
@@ -172,7 +172,7 @@ impl<'a> TraceStats<'a> {
     /// Returns the function of an area with most of the target's samples, and its share.
     pub fn hottest(&self, area: KernelWork) -> Option<(&'a str, f64)> {
         let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
-        for sample in busy(self.trace, Scope::Target) {
+        for sample in busy(self.trace, TableScope::Target) {
             let name = self
                 .kernel(sample.stack)
                 .find(|name| area_of(name).is_some());

@@ -6,13 +6,13 @@ use hugeleaf_units::Bytes;
 use crate::advice::{self, AdvisedCommand};
 use crate::clean;
 
-use super::{DisabledThpSize, Figures, Reason, Verdict};
+use super::{DisabledThpSize, RangeVerdict, Reason, VerdictFigures};
 
 pub const NOTHING: &str = "# nothing to do";
 
 /// Verdicts with one remedy, and their processes.
 pub struct VerdictGroup<'a> {
-    pub verdicts: Vec<&'a Verdict>,
+    pub verdicts: Vec<&'a RangeVerdict>,
     pub processes: Vec<&'a Process>,
 }
 
@@ -35,7 +35,7 @@ pub const fn is_summed(id: Reason) -> bool {
 
 impl VerdictGroup<'_> {
     /// Returns the sentence and the command for the sums of bytes and figures.
-    pub fn words(&self, bytes: Bytes, f: &Figures) -> (String, AdvisedCommand) {
+    pub fn words(&self, bytes: Bytes, f: &VerdictFigures) -> (String, AdvisedCommand) {
         let first = self.verdicts[0];
         let next = || AdvisedCommand {
             command: first.command.clone(),
@@ -67,7 +67,7 @@ impl VerdictGroup<'_> {
         (text, next)
     }
 
-    fn copy_on_write(&self, bytes: Bytes, f: &Figures) -> String {
+    fn copy_on_write(&self, bytes: Bytes, f: &VerdictFigures) -> String {
         let who = match self.processes.as_slice() {
             [_] => format!("with {}", f.sharer),
             many => format!("since fork by {} of the processes", many.len()),
@@ -94,7 +94,7 @@ impl VerdictGroup<'_> {
 }
 
 /// Describes partly resident memory.
-pub fn partly(id: Reason, bytes: Bytes, f: &Figures) -> String {
+pub fn partly(id: Reason, bytes: Bytes, f: &VerdictFigures) -> String {
     let whole = bytes + f.missing + f.swapped;
     let (percent, missing) = (Bytes(100).scaled(bytes, whole).get(), f.missing);
     match id {
@@ -123,7 +123,7 @@ pub fn partly(id: Reason, bytes: Bytes, f: &Figures) -> String {
 }
 
 /// Describes the memory limit if the process's cgroup has no room for `adds` bytes.
-fn without_room(f: &Figures, adds: Bytes) -> String {
+fn without_room(f: &VerdictFigures, adds: Bytes) -> String {
     match &f.tightest_limit {
         Some(room) if room.left < adds + room.page => format!(
             ". The memory limit of cgroup {} leaves {}",
@@ -133,7 +133,7 @@ fn without_room(f: &Figures, adds: Bytes) -> String {
     }
 }
 
-pub fn cgroup_memory(f: &Figures) -> String {
+pub fn cgroup_memory(f: &VerdictFigures) -> String {
     let Some(room) = &f.tightest_limit else {
         return "a cgroup limits memory".to_owned();
     };
@@ -145,7 +145,7 @@ pub fn cgroup_memory(f: &Figures) -> String {
 }
 
 /// Returns the promotion command for partly resident memory, which grows the process.
-pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> AdvisedCommand {
+pub fn promote_and_grow(bytes: Bytes, f: &VerdictFigures) -> AdvisedCommand {
     match f.holes.growth() {
         Some(growth) => promote_within(f, growth.adds, &growth.command(&f.target)),
         None if bytes.is_zero() => {
@@ -158,7 +158,7 @@ pub fn promote_and_grow(bytes: Bytes, f: &Figures) -> AdvisedCommand {
 
 /// Returns a promotion command that adds `adds` bytes, after raising the cgroup limit if needed. Allows
 /// two more huge pages, because the kernel charges in advance on each processor.
-pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> AdvisedCommand {
+pub fn promote_within(f: &VerdictFigures, adds: Bytes, promote: &str) -> AdvisedCommand {
     let Some(room) = f
         .tightest_limit
         .as_ref()
@@ -178,7 +178,7 @@ pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
 
 /// Returns the promotion command for copy-on-write pages once their sharers have exited. `who` includes
 /// the verb.
-pub fn once_ended(who: &str, f: &Figures) -> String {
+pub fn once_ended(who: &str, f: &VerdictFigures) -> String {
     format!(
         "# wait until {who} ended, then: hugeleaf promote {}",
         f.target
@@ -203,7 +203,7 @@ pub fn best_size(sizes: &[DisabledThpSize], of: Bytes) -> Option<&DisabledThpSiz
         .or_else(|| at_least(10).max_by_key(|s| (s.bytes, s.size)))
 }
 
-pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
+pub fn orders_off(bytes: Bytes, f: &VerdictFigures) -> String {
     match best_size(&f.off_sizes, bytes) {
         Some(off) => format!(
             "no whole huge page fits here; {} pages would fit {} of it, but that size is off on \
@@ -217,7 +217,7 @@ pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
     }
 }
 
-pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> AdvisedCommand {
+pub fn turn_size_on(bytes: Bytes, f: &VerdictFigures, who: &str) -> AdvisedCommand {
     let Some(off) = best_size(&f.off_sizes, bytes) else {
         return NOTHING.into();
     };
@@ -269,9 +269,9 @@ mod tests {
             is("16K")
         );
         assert_eq!(best(std::slice::from_ref(&large)), None);
-        let figures = Figures {
+        let figures = VerdictFigures {
             off_sizes: vec![large],
-            ..Figures::default()
+            ..VerdictFigures::default()
         };
         let next = turn_size_on(Bytes(1000), &figures, "x");
         assert_eq!(next.command, "# nothing to do");

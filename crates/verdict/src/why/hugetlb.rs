@@ -1,6 +1,6 @@
 //! Explains why shared memory is not on the pages of a configured pool.
 
-use hugeleaf_host::{HugetlbAccounting, Pool, ProcessMapping, RunMemoryKind, RunPageKind};
+use hugeleaf_host::{HugetlbLimitKind, Pool, ProcessMapping, RunMemoryKind, RunPageKind};
 use hugeleaf_units::{PageSize, Pages};
 
 use crate::eligible::is_on_pool;
@@ -32,7 +32,7 @@ pub fn reason(case: &ProcessContext<'_>, segment: &ProcessMapping) -> Option<Rea
     if let Some(reason) = no_right(case, segment) {
         return Some(reason);
     }
-    let short = |of: HugetlbAccounting| {
+    let short = |of: HugetlbLimitKind| {
         let room = case
             .process
             .limits
@@ -40,13 +40,13 @@ pub fn reason(case: &ProcessContext<'_>, segment: &ProcessMapping) -> Option<Rea
             .and_then(|(_, limit)| limit.room(of));
         room.is_some_and(|room| room < segment.range.len())
     };
-    if short(HugetlbAccounting::Reservations) {
+    if short(HugetlbLimitKind::Reservations) {
         return Some(Reason::CgroupReservation);
     }
     if self::short(pool, segment) > Pages(0) {
         return Some(Reason::PoolShort);
     }
-    if short(HugetlbAccounting::Faults) {
+    if short(HugetlbLimitKind::Faults) {
         return Some(Reason::CgroupFault);
     }
     Some(Reason::PoolUnused)

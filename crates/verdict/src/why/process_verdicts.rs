@@ -2,11 +2,11 @@
 //! sentence with the values found, and the next step.
 
 use hugeleaf_host::process::proc_parsers::is_service;
-use hugeleaf_host::{Host, HugetlbAccounting, Process, ProcessMapping, ThpMemoryKind};
+use hugeleaf_host::{Host, HugetlbLimitKind, Process, ProcessMapping, ThpMemoryKind};
 use hugeleaf_units::time::interval;
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::advice::{self, AdvisedCommand, Change, Scope, Setting};
+use crate::advice::{self, AdvisedCommand, ChangeScope, Setting, SettingChange};
 use crate::clean;
 use crate::eligible::{MappingKind, tmpfs_mount};
 use crate::findings::shell_word;
@@ -15,7 +15,7 @@ use crate::pool_programs::{self, PoolProgram};
 use super::group_text::NOTHING;
 use super::segment_obstacles::{self, RangeObstacle, SegmentObstacles};
 use super::{
-    Figures, ProcessContext, Reason, SegmentAccount, Verdict, group_text, hugetlb,
+    ProcessContext, RangeVerdict, Reason, SegmentAccount, VerdictFigures, group_text, hugetlb,
     smallest_huge_page, thp_settings,
 };
 
@@ -45,7 +45,7 @@ pub fn account(host: &Host, process: &Process, target: &str) -> Vec<SegmentAccou
 }
 
 /// Returns the verdicts of a process in address order.
-pub fn judge(host: &Host, process: &Process) -> Vec<Verdict> {
+pub fn judge(host: &Host, process: &Process) -> Vec<RangeVerdict> {
     account(host, process, &process.pid.to_string())
         .into_iter()
         .flat_map(|a| a.verdicts)
@@ -59,7 +59,7 @@ pub fn describe(
     found: SegmentObstacles,
 ) -> SegmentAccount {
     let verdicts = found.findings.iter().map(|finding| {
-        let words = FindingText {
+        let words = ObstacleText {
             case,
             segment,
             finding,
@@ -69,7 +69,7 @@ pub fn describe(
         };
         let figures = words.figures();
         let (text, next) = words.text_and_next(&figures);
-        Verdict {
+        RangeVerdict {
             id: finding.reason,
             role: segment.role,
             name: segment.name.clone(),
@@ -90,7 +90,7 @@ pub fn describe(
     }
 }
 
-struct FindingText<'a> {
+struct ObstacleText<'a> {
     case: &'a ProcessContext<'a>,
     segment: &'a ProcessMapping,
     finding: &'a RangeObstacle,
@@ -102,10 +102,10 @@ struct FindingText<'a> {
 
 type TextAndCommand = (String, AdvisedCommand);
 
-impl FindingText<'_> {
-    fn figures(&self) -> Figures {
+impl ObstacleText<'_> {
+    fn figures(&self) -> VerdictFigures {
         let f = self.finding;
-        Figures {
+        VerdictFigures {
             missing: f.missing,
             swapped: f.swapped,
             holes: f.holes.clone(),
@@ -130,7 +130,7 @@ impl FindingText<'_> {
         }
     }
 
-    fn text_and_next(&self, f: &Figures) -> TextAndCommand {
+    fn text_and_next(&self, f: &VerdictFigures) -> TextAndCommand {
         use Reason::*;
         let (reason, bytes) = (self.finding.reason, self.finding.bytes);
         match reason {
@@ -160,7 +160,7 @@ impl FindingText<'_> {
 }
 
 // Settings.
-impl FindingText<'_> {
+impl ObstacleText<'_> {
     fn setting(&self) -> TextAndCommand {
         let (path, _) = self.case.host.thp_setting(ThpMemoryKind::Private);
         let text = match self.finding.reason {
@@ -249,7 +249,7 @@ impl FindingText<'_> {
 }
 
 // Shared memory.
-impl FindingText<'_> {
+impl ObstacleText<'_> {
     fn shared(&self) -> TextAndCommand {
         let (knob, promote) = (ThpMemoryKind::Shared.file(), self.promote.clone());
         let (path, own) = self.case.host.thp_setting(ThpMemoryKind::Shared);
@@ -278,14 +278,20 @@ impl FindingText<'_> {
             }
             Reason::ShmemDeny => (
                 format!("{knob} is deny, which forbids huge pages in shared memory"),
-                self.then(Change::new(Setting::file(&*knob), "advise"), &promote),
+                self.then(
+                    SettingChange::new(Setting::file(&*knob), "advise"),
+                    &promote,
+                ),
             ),
             Reason::ShmemSizeOff => (
                 format!(
                     "{path} is {}, which forbids huge pages here, also for promotion",
                     own.text().unwrap_or_default()
                 ),
-                self.then(Change::new(Setting::file(&*path), "inherit"), &promote),
+                self.then(
+                    SettingChange::new(Setting::file(&*path), "inherit"),
+                    &promote,
+                ),
             ),
             _ => self.misaligned(&knob, on),
         }
@@ -310,10 +316,9 @@ impl FindingText<'_> {
             self.page
         );
         let change = match on {
-            Some(folder) => {
-                Change::new(Setting::mount(folder), "huge=advise").in_scope(Scope::Device)
-            }
-            None => Change::new(Setting::file(knob), "advise"),
+            Some(folder) => SettingChange::new(Setting::mount(folder), "huge=advise")
+                .in_scope(ChangeScope::Device),
+            None => SettingChange::new(Setting::file(knob), "advise"),
         };
         let step = (!places_well).then(|| change.next(self.case.host));
         (text, restart(step, self.case.process))
@@ -321,9 +326,9 @@ impl FindingText<'_> {
 }
 
 // Pools.
-impl FindingText<'_> {
+impl ObstacleText<'_> {
     /// Joins a host change and the command that it enables.
-    fn then(&self, change: Change, command: &str) -> AdvisedCommand {
+    fn then(&self, change: SettingChange, command: &str) -> AdvisedCommand {
         change.next(self.case.host).then(command)
     }
 
@@ -349,8 +354,8 @@ impl FindingText<'_> {
                 );
                 (text, restart(Some(plan.into()), process))
             }
-            Reason::CgroupReservation => self.cgroup(size, HugetlbAccounting::Reservations),
-            Reason::CgroupFault => self.cgroup(size, HugetlbAccounting::Faults),
+            Reason::CgroupReservation => self.cgroup(size, HugetlbLimitKind::Reservations),
+            Reason::CgroupFault => self.cgroup(size, HugetlbLimitKind::Faults),
             Reason::ShmGroup => (
                 format!(
                     "SysV memory on {size} pages is for group {group} (vm.hugetlb_shm_group), which \
@@ -367,7 +372,7 @@ impl FindingText<'_> {
                 let command = match self.group_for_pools() {
                     Some(group) => {
                         let setting = Setting::sysctl("vm.hugetlb_shm_group");
-                        let step = Change::new(setting, group).next(self.case.host);
+                        let step = SettingChange::new(setting, group).next(self.case.host);
                         restart(Some(step), process)
                     }
                     None => format!(
@@ -401,15 +406,15 @@ impl FindingText<'_> {
     }
 
     /// Describes a cgroup limit on pool pages.
-    fn cgroup(&self, size: PageSize, of: HugetlbAccounting) -> TextAndCommand {
+    fn cgroup(&self, size: PageSize, of: HugetlbLimitKind) -> TextAndCommand {
         let limits = &self.case.process.limits;
         let Some((group, limit)) = limits.tightest(size, of) else {
             return (String::new(), NOTHING.into());
         };
         let len = self.segment.range.len();
         let (may, then) = match of {
-            HugetlbAccounting::Reservations => ("reserve", "fails"),
-            HugetlbAccounting::Faults => ("touch", "succeeds, but touching it raises SIGBUS"),
+            HugetlbLimitKind::Reservations => ("reserve", "fails"),
+            HugetlbLimitKind::Faults => ("touch", "succeeds, but touching it raises SIGBUS"),
         };
         let text = format!(
             "cgroup {} may {may} {} more on {size} pages, but this segment needs {len}: mapping it \
@@ -422,14 +427,14 @@ impl FindingText<'_> {
             let name = &self.case.process.name;
             return (text, advice::of_container(size, Some(most), name).into());
         }
-        let raised = Change::new(Setting::file(group.limit_file(size, of)), most.get());
-        let step = raised.in_scope(Scope::Cgroup).next(self.case.host);
+        let raised = SettingChange::new(Setting::file(group.limit_file(size, of)), most.get());
+        let step = raised.in_scope(ChangeScope::Cgroup).next(self.case.host);
         (text, restart(Some(step), self.case.process))
     }
 
     fn in_group(&self, group: u64) -> AdvisedCommand {
         let user = format!("$(id -nu {})", self.case.process.uid);
-        let joined = Change::new(Setting::groups(&user), group).next(self.case.host);
+        let joined = SettingChange::new(Setting::groups(&user), group).next(self.case.host);
         joined.remark(&format!("then restart {}", self.name))
     }
 
@@ -440,7 +445,7 @@ impl FindingText<'_> {
 }
 
 // Pages.
-impl FindingText<'_> {
+impl ObstacleText<'_> {
     fn pages(&self) -> TextAndCommand {
         let (page, name, promote) = (&self.page, &self.name, &self.promote);
         let process = self.case.process;
@@ -500,7 +505,8 @@ impl FindingText<'_> {
             (0, ..) => format!("let its file system read {page} ahead; "),
             (major, minor, _) => {
                 let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-                let step = Change::new(Setting::file(file), kib).in_scope(Scope::Device);
+                let step =
+                    SettingChange::new(Setting::file(file), kib).in_scope(ChangeScope::Device);
                 let step = step.next(self.case.host);
                 changes = step.changes;
                 format!("{}; ", step.command.trim_start_matches("# "))
@@ -546,7 +552,7 @@ impl FindingText<'_> {
         }
     }
 
-    fn order(&self, f: &Figures) -> TextAndCommand {
+    fn order(&self, f: &VerdictFigures) -> TextAndCommand {
         let (page, bytes, range) = (&self.page, self.finding.bytes, self.finding.range);
         let thp = self.case.host.thp.known();
         let fits =
@@ -568,7 +574,7 @@ impl FindingText<'_> {
 }
 
 // Reasons with a fixed sentence, or without a remedy.
-impl FindingText<'_> {
+impl ObstacleText<'_> {
     fn other(&self) -> TextAndCommand {
         let (reason, name, page) = (self.finding.reason, &self.name, &self.page);
         let text = match reason {

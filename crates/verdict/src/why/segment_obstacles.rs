@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageKind, Range};
 use crate::eligible::{self, MappingKind, MappingPart};
 use crate::partial_blocks::PartialBlocks;
 
-use super::{ProcessContext, Reason, Remedy, TightestLimit, hugetlb, thp_settings};
+use super::{ProcessContext, Reason, Remedy, TightestMemoryLimit, hugetlb, thp_settings};
 
 /// A range, its obstacle, and its resident bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -383,11 +383,11 @@ pub fn check_memory_limit(case: &ProcessContext<'_>, found: &mut [SegmentObstacl
 }
 
 /// Returns the tightest memory limit above the process, with the remaining room.
-pub fn tightest_limit(case: &ProcessContext<'_>) -> Option<TightestLimit> {
+pub fn tightest_limit(case: &ProcessContext<'_>) -> Option<TightestMemoryLimit> {
     let page = case.pmd?.bytes();
     let limits = case.process.limits.memory.iter();
     let tightest = limits.min_by_key(|l| l.room_at_most())?;
-    Some(TightestLimit {
+    Some(TightestMemoryLimit {
         cgroup: tightest.path.clone(),
         file: tightest.file.clone(),
         limit: tightest.limit,

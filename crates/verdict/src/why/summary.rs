@@ -1,15 +1,15 @@
 //! Sums of judged processes. Each page counts once, and each command has one line.
 
-use hugeleaf_host::totals::{self, CountedMemory};
+use hugeleaf_host::memory_totals::{self, CountedMemory};
 use hugeleaf_host::{Process, ProcessMapping};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
 
-use crate::advice::{AdvisedCommand, FeasibleChange, PLAN, Scope, agree_commands};
+use crate::advice::{AdvisedCommand, ChangeScope, FeasibleChange, PLAN, agree_commands};
 use crate::partial_blocks::PartialBlocks;
 
 use super::group_text::{VerdictGroup, best_size, is_summed};
-use super::{DisabledThpSize, Figures, Reason, Remedy, SegmentAccount, Verdict};
+use super::{DisabledThpSize, RangeVerdict, Reason, Remedy, SegmentAccount, VerdictFigures};
 
 /// Verdicts with the same id and remedy, of one or several processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,7 +60,7 @@ impl Summary {
 }
 
 /// Reduces the accounts of several processes to their counted bytes. Memory that several processes
-/// share, or that one process maps several times, counts once ([`totals::counted`]). The bytes that
+/// share, or that one process maps several times, counts once ([`memory_totals::counted`]). The bytes that
 /// do not count here are in another account, so an account may become empty.
 pub fn counted(judged: &[(&Process, &[SegmentAccount])]) -> Vec<Vec<SegmentAccount>> {
     parts_of(judged, &counts_of(judged))
@@ -68,7 +68,7 @@ pub fn counted(judged: &[(&Process, &[SegmentAccount])]) -> Vec<Vec<SegmentAccou
 
 fn counts_of(judged: &[(&Process, &[SegmentAccount])]) -> Vec<Vec<CountedMemory>> {
     let processes: Vec<&Process> = judged.iter().map(|(process, _)| *process).collect();
-    totals::counted(&processes)
+    memory_totals::counted(&processes)
 }
 
 fn parts_of(
@@ -156,7 +156,7 @@ pub fn summarise(judged: &[(&Process, &[SegmentAccount])]) -> Summary {
         }
     }
     // One process shows the shared pages, but they belong to all.
-    let is_cow = |v: &Verdict| v.id == Reason::CopyOnWrite;
+    let is_cow = |v: &RangeVerdict| v.id == Reason::CopyOnWrite;
     for group in groups.iter_mut().filter(|g| is_cow(g.verdicts[0])) {
         let shares =
             |accounts: &[SegmentAccount]| accounts.iter().any(|a| a.verdicts.iter().any(is_cow));
@@ -188,10 +188,10 @@ fn drop_contradictions(lines: &mut [SummaryLine]) {
 /// Returns the changes that a plan weighs. Limits of a cgroup are minima, each for its own line.
 fn weighed(line: &SummaryLine) -> impl Iterator<Item = &FeasibleChange> {
     let changes = line.changes.iter();
-    changes.filter(|change| change.scope() != Scope::Cgroup)
+    changes.filter(|change| change.scope() != ChangeScope::Cgroup)
 }
 
-fn put<'a>(groups: &mut Vec<VerdictGroup<'a>>, process: &'a Process, verdict: &'a Verdict) {
+fn put<'a>(groups: &mut Vec<VerdictGroup<'a>>, process: &'a Process, verdict: &'a RangeVerdict) {
     let alike = |g: &&mut VerdictGroup<'a>| {
         let first = g.verdicts[0];
         let is_summed = is_summed(verdict.id);
@@ -234,11 +234,11 @@ fn line(group: &VerdictGroup<'_>) -> SummaryLine {
     }
 }
 
-fn sum(group: &VerdictGroup<'_>, of: impl Fn(&Verdict) -> Bytes) -> Bytes {
+fn sum(group: &VerdictGroup<'_>, of: impl Fn(&RangeVerdict) -> Bytes) -> Bytes {
     group.verdicts.iter().map(|v| of(v)).sum()
 }
 
-fn figures(group: &VerdictGroup<'_>) -> Figures {
+fn figures(group: &VerdictGroup<'_>) -> VerdictFigures {
     let mut off_sizes: Vec<DisabledThpSize> = Vec::new();
     for off in group.verdicts.iter().flat_map(|v| &v.figures.off_sizes) {
         match off_sizes.iter_mut().find(|o| o.knob == off.knob) {
@@ -254,7 +254,7 @@ fn figures(group: &VerdictGroup<'_>) -> Figures {
         .verdicts
         .iter()
         .filter_map(|v| v.figures.tightest_limit.as_ref());
-    Figures {
+    VerdictFigures {
         missing: sum(group, |v| v.figures.missing),
         swapped: sum(group, |v| v.figures.swapped),
         holes,

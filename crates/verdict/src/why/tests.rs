@@ -34,7 +34,7 @@ fn ids_of(host: &Host, process: &Process) -> Vec<(&'static str, u64)> {
         .collect()
 }
 
-fn only(host: &Host, process: &Process) -> Verdict {
+fn only(host: &Host, process: &Process) -> RangeVerdict {
     let verdicts = judge(host, process);
     assert_eq!(verdicts.len(), 1, "{verdicts:?}");
     verdicts.into_iter().next().unwrap()
@@ -928,7 +928,7 @@ fn other_page_sizes() {
     host.pools.clear();
     if let Fact::Known(thp) = &mut host.thp {
         thp.orders = ["128K", "2M", "512M"]
-            .map(|s| hugeleaf_host::ThpOrder {
+            .map(|s| hugeleaf_host::ThpSizeSettings {
                 size: size(s),
                 anon: word(if s == "512M" { "inherit" } else { "never" }),
                 shmem: Fact::Absent,

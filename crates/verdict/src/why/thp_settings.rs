@@ -1,6 +1,6 @@
 //! Judges the host's settings, which decide if a range becomes huge without promotion.
 
-use hugeleaf_host::{Fact, ProcessMapping, Thp, ThpAdvice, ThpMemoryKind, ThpOrder};
+use hugeleaf_host::{Fact, ProcessMapping, Thp, ThpAdvice, ThpMemoryKind, ThpSizeSettings};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::unaligned_ends::ends;
@@ -8,7 +8,7 @@ use crate::unaligned_ends::ends;
 use crate::eligible::{MappingKind, tmpfs_mount};
 
 use super::{DisabledThpSize, ProcessContext, Reason};
-use crate::advice::{Change, Setting};
+use crate::advice::{Setting, SettingChange};
 
 /// Returns why fully resident private anonymous memory is not huge yet.
 pub fn of_private(case: &ProcessContext<'_>, segment: &ProcessMapping) -> Reason {
@@ -66,7 +66,7 @@ pub fn shmem_places_well(case: &ProcessContext<'_>, segment: &ProcessMapping) ->
 
 /// A THP size below the PMD size whose whole pages fit into a range.
 struct FittingThpSize<'a> {
-    order: &'a ThpOrder,
+    order: &'a ThpSizeSettings,
     is_on: bool,
     is_translated_as_one: bool,
 }
@@ -90,12 +90,12 @@ fn fitting<'a>(
     }
     let advised = segment.request.advised == ThpAdvice::Huge;
     let ends = ends(case.host).map(|ends| ends.size);
-    let fits = |order: &&ThpOrder| {
+    let fits = |order: &&ThpSizeSettings| {
         let below = case.pmd.is_none_or(|pmd| order.size < pmd);
         let inside = range.aligned_inside(order.size).is_some();
         below && inside && segment.is_aligned_to(order.size) && !order.own_setting(of).is_absent()
     };
-    let is_on = |order: &ThpOrder| match order.effective(thp, of) {
+    let is_on = |order: &ThpSizeSettings| match order.effective(thp, of) {
         Some("always" | "within_size" | "force") => true,
         Some("madvise" | "advise") => advised,
         _ => false,
@@ -144,8 +144,11 @@ pub fn off_sizes(
             let inside = range.aligned_inside(f.order.size);
             DisabledThpSize {
                 size: f.order.size,
-                turn_on: Change::new(Setting::file(f.order.file(thp_use(segment))), "always")
-                    .next(case.host),
+                turn_on: SettingChange::new(
+                    Setting::file(f.order.file(thp_use(segment))),
+                    "always",
+                )
+                .next(case.host),
                 knob: f.order.file(thp_use(segment)),
                 is_translated_as_one: f.is_translated_as_one,
                 bytes: inside.map_or(Bytes::ZERO, |r| bytes.scaled(r.len(), range.len())),

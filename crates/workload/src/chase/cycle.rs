@@ -1,42 +1,42 @@
 //! Generates one cycle through all numbers below a count, in pseudo-random order. Pure.
 
-/// A permutation of the numbers below `count` that forms a single cycle. From any number, [`Cycle::after`] visits all others before it
+/// A permutation of the numbers below `count` that forms a single cycle. From any number, [`ChaseCycle::after`] visits all others before it
 /// returns to the first.
 ///
 /// A counter is scattered by a bijection drawn from a seed. A cycle of any length therefore needs no memory beside the working set, and it
 /// is laid out from front to back. (A shuffled list of lines takes an eighth of the working set, and writing it in random order takes
 /// minutes for a few gigabytes.)
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cycle {
+pub struct ChaseCycle {
     count: u64,
     mask: u64,
     shift: u32,
-    rounds: [MixRound; 3],
+    rounds: [BijectionRound; 3],
 }
 
 /// One round of the bijection: multiply by an odd number, add a number, XOR high bits into low ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct MixRound {
+struct BijectionRound {
     times: u64,
     back: u64,
     plus: u64,
 }
 
-impl Cycle {
+impl ChaseCycle {
     /// Returns the cycle of the numbers below `count` for a seed. A count of 0 is taken as 1.
-    pub fn new(count: u64, seed: u64) -> Cycle {
+    pub fn new(count: u64, seed: u64) -> ChaseCycle {
         let count = count.max(1);
         let bits = u64::BITS - (count - 1).leading_zeros();
         let mut random = fastrand::Rng::with_seed(seed);
         let rounds = [(); 3].map(|()| {
             let times = random.u64(..) | 1;
-            MixRound {
+            BijectionRound {
                 times,
                 back: inverse(times),
                 plus: random.u64(..),
             }
         });
-        Cycle {
+        ChaseCycle {
             count,
             mask: u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0),
             // With a shift of at least half the bits, the XOR shift is its own inverse.
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn length(cycle: &Cycle) -> u64 {
+    fn length(cycle: &ChaseCycle) -> u64 {
         let mut at = 0;
         for hops in 1.. {
             at = cycle.after(at);
@@ -101,7 +101,11 @@ mod tests {
     fn small_ones_are_whole() {
         for count in 1..70 {
             for seed in 0..5 {
-                assert_eq!(length(&Cycle::new(count, seed)), count, "{count} {seed}");
+                assert_eq!(
+                    length(&ChaseCycle::new(count, seed)),
+                    count,
+                    "{count} {seed}"
+                );
             }
         }
     }
@@ -111,7 +115,7 @@ mod tests {
     fn no_prefetcher_follows_it() {
         const COUNT: u64 = 1 << 16;
         const LINES_A_PAGE: u64 = 64;
-        let cycle = Cycle::new(COUNT, 7);
+        let cycle = ChaseCycle::new(COUNT, 7);
         let mut distances = std::collections::BTreeMap::new();
         let mut in_page = 0;
         for at in 0..COUNT {
@@ -126,9 +130,9 @@ mod tests {
 
     #[test]
     fn a_seed_is_an_order() {
-        assert_eq!(Cycle::new(1000, 1), Cycle::new(1000, 1));
+        assert_eq!(ChaseCycle::new(1000, 1), ChaseCycle::new(1000, 1));
         let order = |seed| {
-            let cycle = Cycle::new(1000, seed);
+            let cycle = ChaseCycle::new(1000, seed);
             (0..20).map(|at| cycle.after(at)).collect::<Vec<_>>()
         };
         assert_ne!(order(1), order(2));
@@ -137,12 +141,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_length_is_one_cycle(count in 1u64..20_000, seed: u64) {
-            prop_assert_eq!(length(&Cycle::new(count, seed)), count);
+            prop_assert_eq!(length(&ChaseCycle::new(count, seed)), count);
         }
 
         #[test]
         fn scattering_is_undone(at: u64, count in 1u64.., seed: u64) {
-            let cycle = Cycle::new(count, seed);
+            let cycle = ChaseCycle::new(count, seed);
             let at = at & cycle.mask;
             prop_assert_eq!(cycle.gather(cycle.scatter(at)), at);
         }

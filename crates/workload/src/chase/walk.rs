@@ -2,35 +2,35 @@
 #![allow(unsafe_code)]
 //! # Safety
 //! The first word of each cache line of the working set holds the address of another such line. All
-//! words are written before the first is read. They are in memory that the [`Walk`] owns, which is
+//! words are written before the first is read. They are in memory that the [`ChaseWalk`] owns, which is
 //! private to this process, mapped and populated until the walk is dropped. No other code has its
 //! addresses.
 
 use hugeleaf_units::Bytes;
 
-use super::cycle::Cycle;
+use super::cycle::ChaseCycle;
 use super::memory::ChaseMemory;
 
 #[derive(Debug)]
-pub struct Walk {
+pub struct ChaseWalk {
     memory: ChaseMemory,
     lines: u64,
     at: u64,
 }
 
-impl Walk {
+impl ChaseWalk {
     /// Writes a path through the first `length` bytes of `memory`, one read per `line` bytes, in an
     /// order drawn from `seed`. This writes the whole range, so all of it is warm afterwards.
     ///
     /// A `length` beyond the memory means all of it. `line` is rounded up to a multiple of the size
     /// of an address.
-    pub fn lay(memory: ChaseMemory, length: Bytes, line: Bytes, seed: u64) -> Walk {
+    pub fn lay(memory: ChaseMemory, length: Bytes, line: Bytes, seed: u64) -> ChaseWalk {
         let word = size_of::<u64>() as u64;
         let line = line.get().max(1).next_multiple_of(word);
         let start = memory.range().start();
         let length = length.min(memory.range().len());
         let lines = (length.get() / line).max(1);
-        let cycle = Cycle::new(lines, seed);
+        let cycle = ChaseCycle::new(lines, seed);
         for number in 0..lines {
             let next = start + cycle.after(number) * line;
             let at = (start + number * line) as *mut u64;
@@ -39,7 +39,7 @@ impl Walk {
             // so the address is aligned.
             unsafe { at.write(next) };
         }
-        Walk {
+        ChaseWalk {
             memory,
             lines,
             at: start,
@@ -79,7 +79,7 @@ mod tests {
         let host = read_memory_facts(&Root::live(), &Kernel::new()).unwrap();
         let length = Bytes(host.base_page.bytes().get() * 3);
         let memory = ChaseMemory::take(PageArm::base(&host), length, &host).unwrap();
-        let mut walk = Walk::lay(memory, length, Bytes(64), 3);
+        let mut walk = ChaseWalk::lay(memory, length, Bytes(64), 3);
         let start = walk.at;
         assert_eq!(walk.lines(), length.get() / 64);
         let mut seen = std::collections::BTreeSet::new();

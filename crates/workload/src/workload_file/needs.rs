@@ -9,14 +9,14 @@ use hugeleaf_units::{Bytes, Failure};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::size::Size;
+use super::size::SizeSpec;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Needs {
-    pub memory: Option<Size>,
+    pub memory: Option<SizeSpec>,
     /// Part of the memory that an arm needs from a pool; all of it if unset.
-    pub large: Option<Size>,
+    pub large: Option<SizeSpec>,
     #[serde(deserialize_with = "some")]
     pub disk: Option<Bytes>,
     /// Required programs by name; `a|b` needs one of them.
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let needs = Needs {
-            memory: Some(Size::Bytes(Bytes::from_mib(100))),
+            memory: Some(SizeSpec::Bytes(Bytes::from_mib(100))),
             disk: Some(Bytes::from_mib(10)),
             programs: vec!["cc|gcc".into(), "wrk".into()],
             packages: vec!["wrk".into()],

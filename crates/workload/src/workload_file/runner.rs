@@ -24,8 +24,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::metrics::LoadOutput;
 use super::needs::search_path;
+use super::output_metrics::LoadOutput;
 use super::resource_usage::UsageCounters;
 use super::spec::{Script, WorkloadSpec};
 use crate::child::{nobody, wait};
@@ -89,7 +89,7 @@ pub enum RunnerError {
 }
 
 /// Observer of a running load; receives the root process of the load or of its server.
-pub type Watched<'a> = &'a mut dyn FnMut(u32);
+pub type LoadObserver<'a> = &'a mut dyn FnMut(u32);
 
 /// A folder with a workload's data, removed when dropped.
 #[derive(Debug)]
@@ -114,12 +114,12 @@ pub struct RunningServer {
 struct StartedCommand {
     what: &'static str,
     child: Child,
-    printed: Arc<Mutex<Tail>>,
+    printed: Arc<Mutex<OutputTail>>,
     is_isolated: bool,
 }
 
 #[derive(Debug, Default)]
-struct Tail {
+struct OutputTail {
     bytes: Vec<u8>,
     is_ended: bool,
 }
@@ -208,7 +208,7 @@ impl<'a> Runner<'a> {
         (what, script): (&'static str, &Script),
         (variables, start_with): (&Variables, &[OsString]),
         server: Option<&RunningServer>,
-        watch: Watched<'_>,
+        watch: LoadObserver<'_>,
     ) -> Result<LoadOutput, RunnerError> {
         let root = Root::live();
         let server = server.and_then(RunningServer::pid);
@@ -312,7 +312,7 @@ impl<'a> Runner<'a> {
         let child = command.spawn().map_err(io_of("setpriv"))?;
         // Closes this process's writing ends, so that only the child holds them.
         drop(command);
-        let printed = Arc::new(Mutex::new(Tail::default()));
+        let printed = Arc::new(Mutex::new(OutputTail::default()));
         let tail = Arc::clone(&printed);
         std::thread::spawn(move || keep_end(reader, &tail));
         Ok(StartedCommand {
@@ -630,7 +630,7 @@ fn terminate(pid: u32) {
     }
 }
 
-fn keep_end(mut reader: PipeReader, tail: &Mutex<Tail>) {
+fn keep_end(mut reader: PipeReader, tail: &Mutex<OutputTail>) {
     let mut part = vec![0; 64 << 10];
     loop {
         let read = reader.read(&mut part);

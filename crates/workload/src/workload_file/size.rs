@@ -9,53 +9,53 @@ use hugeleaf_units::deserialize::checked;
 use serde::{Deserialize, Deserializer};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Size {
+pub enum SizeSpec {
     Bytes(Bytes),
     /// A fraction of the usable memory, from 0 to 1.
     Part(f64),
 }
 
-impl Size {
+impl SizeSpec {
     /// Returns the size in bytes, with `most` as the usable memory.
     pub fn resolve(self, most: Bytes) -> Bytes {
         match self {
-            Size::Bytes(bytes) => bytes,
+            SizeSpec::Bytes(bytes) => bytes,
             #[allow(clippy::cast_possible_truncation)]
             // A part of a host's memory is far below 2^52 bytes.
-            Size::Part(part) => Bytes((most.get() as f64 * part) as u64),
+            SizeSpec::Part(part) => Bytes((most.get() as f64 * part) as u64),
         }
     }
 }
 
-impl FromStr for Size {
+impl FromStr for SizeSpec {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Size, String> {
+    fn from_str(text: &str) -> Result<SizeSpec, String> {
         let Some(percent) = text.strip_suffix('%') else {
             let bytes: Result<Bytes, _> = text.parse();
             return bytes
-                .map(Size::Bytes)
+                .map(SizeSpec::Bytes)
                 .map_err(|_| format!("'{text}' is neither a size (1G) nor a percentage (10%)"));
         };
         let part = percent.trim().parse::<f64>().ok();
         match part.filter(|part| (0.0..=100.0).contains(part)) {
-            Some(part) => Ok(Size::Part(part / 100.0)),
+            Some(part) => Ok(SizeSpec::Part(part / 100.0)),
             None => Err(format!("'{text}' is not a percentage from 0% to 100%")),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
-        checked(from, Size::from_str)
+impl<'de> Deserialize<'de> for SizeSpec {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SizeSpec, D::Error> {
+        checked(from, SizeSpec::from_str)
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for SizeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Size::Bytes(bytes) => bytes.fmt(f),
-            Size::Part(part) => write!(f, "{:.0}%", part * 100.0),
+            SizeSpec::Bytes(bytes) => bytes.fmt(f),
+            SizeSpec::Part(part) => write!(f, "{:.0}%", part * 100.0),
         }
     }
 }

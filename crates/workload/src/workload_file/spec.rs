@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::needs::Needs;
-use super::size::{Size, SpannedError, wrong};
+use super::size::{SizeSpec, SpannedError, wrong};
 
 pub const SCHEMA: u64 = 1;
 
@@ -41,7 +41,7 @@ pub struct WorkloadSpec {
     /// Variables of its commands. An arm may override them.
     pub set: BTreeMap<String, String>,
     /// Variables that are sizes: a fraction of the memory, or bytes.
-    pub sizes: BTreeMap<String, Size>,
+    pub sizes: BTreeMap<String, SizeSpec>,
     /// Small files that are written next to the commands, by name.
     pub files: BTreeMap<String, String>,
     pub prepare: Option<Script>,
@@ -49,18 +49,18 @@ pub struct WorkloadSpec {
     pub server: Option<ServerSpec>,
     pub load: LoadSpec,
     /// The figures; arms are compared by the first.
-    pub measures: Vec<Measure>,
+    pub measures: Vec<WorkloadMetric>,
     pub check: Option<Script>,
     /// Variables with several values. Each combination is measured on each arm.
     pub matrix: BTreeMap<String, Vec<String>>,
     /// Arms that the file defines, each with the variables that it sets. They are the default if no pages are requested.
-    pub arms: Vec<FileArm>,
+    pub arms: Vec<ArmSpec>,
     /// Unsupported kinds of pages (`hugetlb`, `thp`, `promoted`, `run`), with the reason.
     pub unfit: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileArm {
+pub struct ArmSpec {
     pub name: String,
     pub set: Vec<(String, String)>,
 }
@@ -109,11 +109,11 @@ pub enum LoopKind {
 }
 
 #[derive(Debug, Clone)]
-pub struct Measure {
+pub struct WorkloadMetric {
     pub name: String,
     pub unit: String,
     /// Better direction; `None` for neutral quantities.
-    pub better: Option<Better>,
+    pub better: Option<MetricDirection>,
     pub source: MetricSource,
     pub factor: f64,
     /// The measure to divide by, as for CPU time per request.
@@ -122,7 +122,7 @@ pub struct Measure {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Better {
+pub enum MetricDirection {
     Higher,
     Lower,
 }
@@ -166,7 +166,7 @@ struct WorkloadToml {
     #[serde(default)]
     set: BTreeMap<Spanned<String>, TomlScalar>,
     #[serde(default)]
-    sizes: BTreeMap<Spanned<String>, Size>,
+    sizes: BTreeMap<Spanned<String>, SizeSpec>,
     #[serde(default)]
     files: BTreeMap<Spanned<String>, String>,
     prepare: Option<Script>,
@@ -227,7 +227,7 @@ struct MeasureToml {
     name: String,
     #[serde(default)]
     unit: String,
-    better: Option<Better>,
+    better: Option<MetricDirection>,
     regex: Option<Spanned<String>>,
     json: Option<Spanned<String>>,
     #[serde(default)]
@@ -294,7 +294,7 @@ impl WorkloadSpec {
         points
     }
 
-    pub fn main(&self) -> &Measure {
+    pub fn main(&self) -> &WorkloadMetric {
         &self.measures[0]
     }
 }
@@ -350,14 +350,14 @@ impl WorkloadToml {
 /// All variables of a file; no name occurs twice.
 struct Variables {
     set: BTreeMap<String, String>,
-    sizes: BTreeMap<String, Size>,
+    sizes: BTreeMap<String, SizeSpec>,
     matrix: BTreeMap<String, Vec<String>>,
 }
 
 impl Variables {
     fn new(
         set: BTreeMap<Spanned<String>, TomlScalar>,
-        sizes: BTreeMap<Spanned<String>, Size>,
+        sizes: BTreeMap<Spanned<String>, SizeSpec>,
         matrix: BTreeMap<Spanned<String>, Spanned<Vec<TomlScalar>>>,
         rate: Option<Spanned<Vec<TomlScalar>>>,
     ) -> Result<Variables, SpannedError> {
@@ -449,8 +449,8 @@ fn check_name(name: &Spanned<String>) -> Result<(), SpannedError> {
 fn arms(
     written: Vec<Spanned<ArmToml>>,
     is_variable: impl Fn(&str) -> bool,
-) -> Result<Vec<FileArm>, SpannedError> {
-    let mut all: Vec<FileArm> = Vec::new();
+) -> Result<Vec<ArmSpec>, SpannedError> {
+    let mut all: Vec<ArmSpec> = Vec::new();
     for arm in written {
         let span = arm.span();
         let arm = arm.into_inner();
@@ -466,7 +466,7 @@ fn arms(
             }
             set.push((name.into_inner(), value.text()));
         }
-        all.push(FileArm {
+        all.push(ArmSpec {
             name: arm.name,
             set,
         });
@@ -489,9 +489,11 @@ fn unfit(
     Ok(all)
 }
 
-fn measures(written: Spanned<Vec<Spanned<MeasureToml>>>) -> Result<Vec<Measure>, SpannedError> {
+fn measures(
+    written: Spanned<Vec<Spanned<MeasureToml>>>,
+) -> Result<Vec<WorkloadMetric>, SpannedError> {
     let span = written.span();
-    let mut measures: Vec<Measure> = Vec::new();
+    let mut measures: Vec<WorkloadMetric> = Vec::new();
     for one in written.into_inner() {
         let at = one.span();
         let one = one.into_inner();
@@ -513,7 +515,7 @@ fn measures(written: Spanned<Vec<Spanned<MeasureToml>>>) -> Result<Vec<Measure>,
             }
             factor => factor.as_ref().map_or(1.0, |factor| *factor.get_ref()),
         };
-        measures.push(Measure {
+        measures.push(WorkloadMetric {
             source: source(&one, at)?,
             name: one.name,
             unit: one.unit,

@@ -20,14 +20,14 @@ pub enum AmmLoad {
 
 /// A part of a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Phase {
+pub(super) struct LoadPhase {
     pub(super) name: &'static str,
-    pub(super) activities: [Activity; 2],
+    pub(super) activities: [ServerActivity; 2],
 }
 
 /// Work of a server in a phase. Frequently read data is a part of the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Activity {
+pub(super) enum ServerActivity {
     Busy(f64),
     Light,
     Report,
@@ -62,18 +62,18 @@ impl AmmLoad {
         }
     }
 
-    pub(super) fn phases(self) -> &'static [Phase] {
-        const fn phase(name: &'static str, a: Activity, b: Activity) -> Phase {
-            Phase {
+    pub(super) fn phases(self) -> &'static [LoadPhase] {
+        const fn phase(name: &'static str, a: ServerActivity, b: ServerActivity) -> LoadPhase {
+            LoadPhase {
                 name,
                 activities: [a, b],
             }
         }
-        const BUSY: Activity = Activity::Busy(BUSY_PART);
-        const ALIKE: Activity = Activity::Busy(HALF);
-        const SWAP: &[Phase] = &[
-            phase("a busy", BUSY, Activity::Light),
-            phase("b busy", Activity::Light, BUSY),
+        const BUSY: ServerActivity = ServerActivity::Busy(BUSY_PART);
+        const ALIKE: ServerActivity = ServerActivity::Busy(HALF);
+        const SWAP: &[LoadPhase] = &[
+            phase("a busy", BUSY, ServerActivity::Light),
+            phase("b busy", ServerActivity::Light, BUSY),
         ];
         match self {
             AmmLoad::Steady => const { &[phase("both busy", ALIKE, ALIKE)] },
@@ -81,17 +81,17 @@ impl AmmLoad {
             AmmLoad::Nightly => {
                 const {
                     &[
-                        phase("day", BUSY, Activity::Light),
-                        phase("night", BUSY, Activity::Report),
-                        phase("next day", BUSY, Activity::Light),
+                        phase("day", BUSY, ServerActivity::Light),
+                        phase("night", BUSY, ServerActivity::Report),
+                        phase("next day", BUSY, ServerActivity::Light),
                     ]
                 }
             }
             AmmLoad::Flood => {
                 const {
                     &[
-                        phase("before", BUSY, Activity::Light),
-                        phase("flood", BUSY, Activity::Flood),
+                        phase("before", BUSY, ServerActivity::Light),
+                        phase("flood", BUSY, ServerActivity::Flood),
                     ]
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::kits::keyed::ClientCounters;
+use crate::kits::keyed_reads::ClientCounters;
 use crate::kits::tpcc::{MariadbWatch, TpccError, joined};
 use hugeleaf_units::{Bytes, PageKind};
 use tempfile::TempDir;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::AmmSettings;
 use super::arm::AmmArm;
 use super::balance_process::BalanceProcess;
-use super::load::{Activity, AmmLoad, Phase};
+use super::load::{AmmLoad, LoadPhase, ServerActivity};
 use super::rows::{PhaseSeen, RunSeen, ServersSample};
 use super::tenant::{Tenant, Tenants, ours, sample};
 use hugeleaf_proof::bench::{BenchContext, BenchError};
@@ -105,7 +105,7 @@ impl AmmRun<'_> {
 
     fn phase(
         &self,
-        phase: &Phase,
+        phase: &LoadPhase,
         both: &[Tenant; 2],
         (watches, balancer): (&mut [MariadbWatch; 2], Option<&mut BalanceProcess>),
         began: Instant,
@@ -117,7 +117,7 @@ impl AmmRun<'_> {
             for (which, tenant) in both.iter().enumerate() {
                 let connections = match phase.activities[which] {
                     // The run of the order entry opens its own connections.
-                    Activity::Busy(_) if !self.load.is_tpcc() => self.settings.connections,
+                    ServerActivity::Busy(_) if !self.load.is_tpcc() => self.settings.connections,
                     _ => 1,
                 };
                 for connection in 0..connections {
@@ -140,7 +140,7 @@ impl AmmRun<'_> {
     /// Runs one connection for a phase, or all connections of a server that enters orders.
     fn work(
         &self,
-        phase: &Phase,
+        phase: &LoadPhase,
         tenant: &Tenant,
         (which, connection): (usize, usize),
         shared: &LoadControl,

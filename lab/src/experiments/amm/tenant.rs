@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::kits::keyed::{ClientCounters, ClientLoad, KeyedTable};
+use crate::kits::keyed_reads::{ClientCounters, ClientLoad, KeyedTable};
 use crate::kits::tpcc::{
-    DatasetSpec, DriverSettings, LoadEvent, MariadbSeen, MariadbServer, MariadbStore, MariadbWatch,
-    Pace, Scale, ServerSettings, Store, TpccError, check, data_bytes, drive, load,
+    DatasetSpec, DriverSettings, FillProgress, MariadbSeen, MariadbServer, MariadbStore,
+    MariadbWatch, ServerSettings, TableCardinality, TpccError, TpccStore, TransactionPace, check,
+    data_bytes, drive, load,
 };
 use hugeleaf_host::process::proc_parsers::parse_status;
 use hugeleaf_host::{PageUsage, Root};
@@ -16,7 +17,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
 use super::arm::{AmmArm, AmmPages};
-use super::load::{Activity, AmmLoad, LIGHT, NAMES};
+use super::load::{AmmLoad, LIGHT, NAMES, ServerActivity};
 use super::{AmmSettings, rows};
 use crate::experiments::oltp::{FILLED_AT, cache_pages, promote_mariadb};
 use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent, lacks_pool};
@@ -136,7 +137,7 @@ fn fill(
     };
     if settings.loads.iter().any(|load| load.is_tpcc()) {
         let mut shown = |event| {
-            if let LoadEvent::At { done, of, part } = event {
+            if let FillProgress::At { done, of, part } = event {
                 let what = format!("filling {name}: {part}");
                 let (done, of) = (done as u64, of as u64);
                 progress(BenchEvent::At { done, of, what });
@@ -151,7 +152,7 @@ fn fill(
 
 /// Returns an origin with as many warehouses as fit a busy server's frequently read data.
 fn origin(settings: &AmmSettings) -> DatasetSpec {
-    let scale = Scale::shrunk(settings.shrink);
+    let scale = TableCardinality::shrunk(settings.shrink);
     let each = data_bytes(MariadbStore::WAREHOUSE, 1, scale);
     let much = hot_part(AmmLoad::Tpcc.phases()[0].activities[0]);
     let fit = part(settings.target, much).get() / each.get().max(1);
@@ -204,10 +205,10 @@ fn check_pool(target: Bytes, machine: &BenchContext<'_>) -> Result<(), BenchErro
 }
 
 /// Returns a server's frequently read data, as a part of the target.
-fn hot_part(does: Activity) -> f64 {
+fn hot_part(does: ServerActivity) -> f64 {
     match does {
-        Activity::Busy(part) => part,
-        Activity::Light | Activity::Report | Activity::Flood => LIGHT,
+        ServerActivity::Busy(part) => part,
+        ServerActivity::Light | ServerActivity::Report | ServerActivity::Flood => LIGHT,
     }
 }
 
@@ -265,7 +266,7 @@ impl Tenant {
     /// Runs one connection's work of a phase, until `stop`.
     pub(super) fn work(
         &self,
-        does: Activity,
+        does: ServerActivity,
         settings: &AmmSettings,
         (connection, seed): (usize, u64),
         done: &ClientCounters,
@@ -273,10 +274,10 @@ impl Tenant {
     ) -> Result<(), TpccError> {
         let target = settings.target;
         let work = match does {
-            Activity::Busy(often) => ClientLoad::Busy(part(target, often)),
-            Activity::Light => ClientLoad::Light(part(target, LIGHT)),
-            Activity::Report => ClientLoad::Report,
-            Activity::Flood => ClientLoad::Flood,
+            ServerActivity::Busy(often) => ClientLoad::Busy(part(target, often)),
+            ServerActivity::Light => ClientLoad::Light(part(target, LIGHT)),
+            ServerActivity::Report => ClientLoad::Report,
+            ServerActivity::Flood => ClientLoad::Flood,
         };
         let seed = seed.wrapping_mul(1000).wrapping_add(connection as u64);
         self.table.work(work, seed, done, stop)
@@ -285,21 +286,21 @@ impl Tenant {
     /// Runs the order entry for a phase.
     pub(super) fn enter_orders(
         &self,
-        does: Activity,
+        does: ServerActivity,
         settings: &AmmSettings,
         seed: u64,
         stop: &AtomicBool,
     ) -> Result<(), TpccError> {
         /// Part of the standard's keying and think time: two or three transactions a second.
         const UNHURRIED: f64 = 0.02;
-        let is_busy = matches!(does, Activity::Busy(_));
+        let is_busy = matches!(does, ServerActivity::Busy(_));
         let run = DriverSettings {
             connections: if is_busy { settings.connections } else { 1 },
             ramp_up: Duration::ZERO,
             time: settings.phase,
             pace: match is_busy {
-                true => Pace::Full,
-                false => Pace::People(UNHURRIED),
+                true => TransactionPace::Full,
+                false => TransactionPace::People(UNHURRIED),
             },
             touched: None,
             seed,

@@ -1,10 +1,10 @@
 //! Cache size, number of connections and touched data, from the flags or derived from one another.
 //! Impossible combinations are refused before any work.
 
-use crate::kits::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
+use crate::kits::tpcc::{PostgresStore, SqliteStore, TableCardinality, data_bytes, warehouses_in};
 use hugeleaf_units::Bytes;
 
-use super::settings::{Database, DerivedSettings, OltpSettings, ReadPath};
+use super::settings::{DerivedSettings, OltpDatabase, OltpSettings, ReadPath};
 use hugeleaf_proof::bench::{BenchContext, BenchError};
 
 /// Default size of the cache.
@@ -101,9 +101,9 @@ fn processors() -> usize {
 
 fn each(order: &OltpSettings) -> Bytes {
     match &order.database {
-        Database::Sqlite(_) => SqliteStore::WAREHOUSE,
-        Database::ExternalServer(_) => PostgresStore::WAREHOUSE,
-        Database::Started(kind, _) => kind.warehouse,
+        OltpDatabase::Sqlite(_) => SqliteStore::WAREHOUSE,
+        OltpDatabase::ExternalServer(_) => PostgresStore::WAREHOUSE,
+        OltpDatabase::Started(kind, _) => kind.warehouse,
     }
 }
 
@@ -112,11 +112,11 @@ fn touched_bytes(order: &OltpSettings) -> Bytes {
         .touch
         .unwrap_or(order.warehouses)
         .min(order.warehouses);
-    data_bytes(each(order), touched, Scale::shrunk(order.shrink))
+    data_bytes(each(order), touched, TableCardinality::shrunk(order.shrink))
 }
 
 fn too_small(order: &OltpSettings, cache: Bytes, data: Bytes) -> BenchError {
-    let fit = warehouses_in(cache, each(order), Scale::shrunk(order.shrink));
+    let fit = warehouses_in(cache, each(order), TableCardinality::shrunk(order.shrink));
     BenchError::missing(
         format!("bench oltp: --io cached: a cache of {cache} is smaller than the data, {data}"),
         match fit {
@@ -127,7 +127,7 @@ fn too_small(order: &OltpSettings, cache: Bytes, data: Bytes) -> BenchError {
 }
 
 fn too_large(order: &OltpSettings, cache: Bytes, most: Bytes) -> BenchError {
-    let fit = warehouses_in(most, each(order), Scale::shrunk(order.shrink));
+    let fit = warehouses_in(most, each(order), TableCardinality::shrunk(order.shrink));
     let next = match (order.cache, order.by_cache.is_empty(), fit) {
         (Some(_), ..) => format!("hugeleaf-lab oltp --cache {most}"),
         (None, false, _) => format!("hugeleaf-lab oltp --by-cache with {most} at most"),

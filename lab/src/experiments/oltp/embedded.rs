@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::SqlitePageCache;
 
-use crate::kits::tpcc::{SqliteSettings, SqliteStore, Store, TpccError, install_cache};
+use crate::kits::tpcc::{SqliteSettings, SqliteStore, TpccError, TpccStore, install_cache};
 
+use super::background_copy::BackgroundCopy;
 use super::child::run_out;
-use super::copier::Copier;
 use super::pages::OltpPages;
 use super::rows::AS_IT_IS;
 use super::run::{fill, run_once};
 use super::settings::{DerivedSettings, EventSink, MeasuredDatabase, OltpSettings, ReadPath};
-use super::watch::{WatchedProcesses, Watcher};
+use super::watch::{DatabaseWatcher, WatchedProcesses};
 use hugeleaf_proof::bench::{
     BenchContext, BenchError, BenchFailure, MissingPages, is_unavailable, refusal,
 };
@@ -74,13 +74,13 @@ fn read_back(
     }
 }
 
-pub(super) struct Embedded<'a> {
+pub(super) struct MeasuredSqlite<'a> {
     pub(super) folder: &'a Path,
     pub(super) order: &'a OltpSettings,
     pub(super) machine: &'a BenchContext<'a>,
 }
 
-impl Embedded<'_> {
+impl MeasuredSqlite<'_> {
     fn settings(&self, setup: DerivedSettings) -> SqliteSettings {
         SqliteSettings {
             directory: self.folder.to_owned(),
@@ -115,8 +115,8 @@ impl Embedded<'_> {
             alone,
             ..self.settings(setup)
         })?;
-        let copier = Copier::start(order.copy_beside, self.folder)?;
-        let mut watcher = Watcher::new(WatchedProcesses::Own, machine.root);
+        let copier = BackgroundCopy::start(order.copy_beside, self.folder)?;
+        let mut watcher = DatabaseWatcher::new(WatchedProcesses::Own, machine.root);
         watcher.count = order.count;
         let copied = || copier.as_ref()?.copied(machine.root);
         watcher.copied = Some(&copied);
@@ -190,7 +190,7 @@ impl Embedded<'_> {
     }
 }
 
-impl MeasuredDatabase for Embedded<'_> {
+impl MeasuredDatabase for MeasuredSqlite<'_> {
     fn check(&self, pages: OltpPages) -> Result<(), BenchError> {
         match pages {
             OltpPages::Promoted => Err(BenchError::usage(

@@ -5,7 +5,7 @@ use crate::kits::tpcc::PostgresStore;
 use super::pages::OltpPages;
 use super::run::run_once;
 use super::settings::{DerivedSettings, EventSink, MeasuredDatabase, OltpSettings};
-use super::watch::{WatchedProcesses, Watcher};
+use super::watch::{DatabaseWatcher, WatchedProcesses};
 use hugeleaf_proof::bench::{BenchContext, BenchError};
 use hugeleaf_proof::result_format::Results;
 
@@ -40,7 +40,7 @@ impl MeasuredDatabase for ExternalServer<'_> {
         setup: DerivedSettings,
         progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
-        let mut watcher = Watcher::new(WatchedProcesses::ExternalServer, self.machine.root);
+        let mut watcher = DatabaseWatcher::new(WatchedProcesses::ExternalServer, self.machine.root);
         let (order, machine) = (self.order, self.machine);
         run_once(&self.store, order, setup, machine, &mut watcher, progress)
     }

@@ -9,7 +9,7 @@ use super::private_server::{ServerRun, promote_mariadb, promotion_took};
 use super::run::fill;
 use super::server_usage::tree_usage;
 use super::settings::{
-    Database, DerivedSettings, EventSink, MeasuredDatabase, OltpSettings, ReadPath, ServerKind,
+    DerivedSettings, EventSink, MeasuredDatabase, OltpDatabase, OltpSettings, ReadPath, ServerKind,
 };
 use super::watch::WatchedProcesses;
 use hugeleaf_proof::bench::{BenchContext, BenchError, lacks_pool, under_run};
@@ -19,13 +19,13 @@ use hugeleaf_proof::result_format::Results;
 pub(super) const KIND: ServerKind = ServerKind {
     name: "mariadb",
     warehouse: MariadbStore::WAREHOUSE,
-    make: |order, machine| Box::new(Mariadb::new(order, machine)),
+    make: |order, machine| Box::new(MeasuredMariadb::new(order, machine)),
 };
 
 /// Size of the redo log, so that no checkpoint begins in the middle of a short interval.
 const LOG: Bytes = Bytes::from_mib(512);
 
-struct Mariadb<'a> {
+struct MeasuredMariadb<'a> {
     order: &'a OltpSettings,
     machine: &'a BenchContext<'a>,
     server: Option<MariadbServer>,
@@ -41,8 +41,8 @@ fn settings(order: &OltpSettings, setup: DerivedSettings) -> ServerSettings {
     };
     ServerSettings {
         below: match &order.database {
-            Database::Started(_, below) => below.clone(),
-            Database::Sqlite(_) | Database::ExternalServer(_) => std::env::temp_dir(),
+            OltpDatabase::Started(_, below) => below.clone(),
+            OltpDatabase::Sqlite(_) | OltpDatabase::ExternalServer(_) => std::env::temp_dir(),
         },
         cache: setup.cache,
         huge_pages: false,
@@ -76,9 +76,9 @@ fn with_pages(
     settings
 }
 
-impl<'a> Mariadb<'a> {
-    fn new(order: &'a OltpSettings, machine: &'a BenchContext<'a>) -> Mariadb<'a> {
-        Mariadb {
+impl<'a> MeasuredMariadb<'a> {
+    fn new(order: &'a OltpSettings, machine: &'a BenchContext<'a>) -> MeasuredMariadb<'a> {
+        MeasuredMariadb {
             order,
             machine,
             server: None,
@@ -128,7 +128,7 @@ impl<'a> Mariadb<'a> {
     }
 }
 
-impl MeasuredDatabase for Mariadb<'_> {
+impl MeasuredDatabase for MeasuredMariadb<'_> {
     fn check(&self, pages: OltpPages) -> Result<(), BenchError> {
         match pages {
             OltpPages::Locked => Err(BenchError::usage(

@@ -9,7 +9,7 @@ use super::private_server::{ServerRun, promotion_took};
 use super::run::fill;
 use super::server_usage::tree_usage;
 use super::settings::{
-    Database, DerivedSettings, EventSink, MeasuredDatabase, OltpSettings, ReadPath, ServerKind,
+    DerivedSettings, EventSink, MeasuredDatabase, OltpDatabase, OltpSettings, ReadPath, ServerKind,
 };
 use super::watch::WatchedProcesses;
 use hugeleaf_proof::bench::{BenchContext, BenchError, lacks_pool, promote, under_run};
@@ -19,7 +19,7 @@ use hugeleaf_proof::result_format::Results;
 pub(super) const KIND: ServerKind = ServerKind {
     name: "postgres",
     warehouse: PostgresStore::WAREHOUSE,
-    make: |order, machine| Box::new(Postgres::new(order, machine)),
+    make: |order, machine| Box::new(MeasuredPostgres::new(order, machine)),
 };
 
 /// First version of PostgreSQL that can read its files past the page cache.
@@ -28,8 +28,8 @@ const DIRECT_FROM: u32 = 16;
 fn settings(order: &OltpSettings, setup: DerivedSettings) -> ServerSettings {
     ServerSettings {
         below: match &order.database {
-            Database::Started(_, below) => below.clone(),
-            Database::Sqlite(_) | Database::ExternalServer(_) => std::env::temp_dir(),
+            OltpDatabase::Started(_, below) => below.clone(),
+            OltpDatabase::Sqlite(_) | OltpDatabase::ExternalServer(_) => std::env::temp_dir(),
         },
         cache: setup.cache,
         huge_pages: false,
@@ -75,7 +75,7 @@ fn store_of(
     })
 }
 
-struct Postgres<'a> {
+struct MeasuredPostgres<'a> {
     order: &'a OltpSettings,
     machine: &'a BenchContext<'a>,
     server: Option<PostgresServer>,
@@ -84,9 +84,9 @@ struct Postgres<'a> {
     warmed: Option<WarmMethod>,
 }
 
-impl<'a> Postgres<'a> {
-    fn new(order: &'a OltpSettings, machine: &'a BenchContext<'a>) -> Postgres<'a> {
-        Postgres {
+impl<'a> MeasuredPostgres<'a> {
+    fn new(order: &'a OltpSettings, machine: &'a BenchContext<'a>) -> MeasuredPostgres<'a> {
+        MeasuredPostgres {
             order,
             machine,
             server: None,
@@ -143,7 +143,7 @@ impl<'a> Postgres<'a> {
     }
 }
 
-impl MeasuredDatabase for Postgres<'_> {
+impl MeasuredDatabase for MeasuredPostgres<'_> {
     fn check(&self, pages: OltpPages) -> Result<(), BenchError> {
         let host = self.machine.host;
         let why = match (pages, pages.arm(host)) {

@@ -3,17 +3,17 @@
 
 use std::path::Path;
 
-use crate::kits::tpcc::Store;
+use crate::kits::tpcc::TpccStore;
 use hugeleaf_host::{Host, PageUsage};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::copier::Copier;
+use super::background_copy::BackgroundCopy;
 use super::pages::OltpPages;
 use super::run::run_once;
 use super::settings::{DerivedSettings, EventSink, OltpSettings};
-use super::watch::{WatchedProcesses, Watcher};
+use super::watch::{DatabaseWatcher, WatchedProcesses};
 use hugeleaf_proof::MedianInterval;
-use hugeleaf_proof::bench::{BenchContext, BenchError, NothingPromoted, promote};
+use hugeleaf_proof::bench::{BenchContext, BenchError, NoPromotionReason, promote};
 use hugeleaf_proof::result_format::Results;
 
 /// Share of a server's memory that must be on the pages of an arm. Blocks at its ends may contain base pages of
@@ -24,7 +24,7 @@ const NEARLY_ALL: f64 = 0.99;
 pub(super) struct ServerRun<'a> {
     pub order: &'a OltpSettings,
     pub machine: &'a BenchContext<'a>,
-    pub store: &'a dyn Store,
+    pub store: &'a dyn TpccStore,
     pub folder: &'a Path,
     pub processes: WatchedProcesses<'a>,
 }
@@ -39,9 +39,9 @@ impl ServerRun<'_> {
         progress: EventSink<'_>,
     ) -> Result<Results, BenchError> {
         let (order, machine) = (self.order, self.machine);
-        let copier = Copier::start(order.copy_beside, self.folder)?;
+        let copier = BackgroundCopy::start(order.copy_beside, self.folder)?;
         let copied = || copier.as_ref()?.copied(machine.root);
-        let mut watcher = Watcher::new(self.processes, machine.root);
+        let mut watcher = DatabaseWatcher::new(self.processes, machine.root);
         watcher.copied = Some(&copied);
         watcher.count = pages.is_some() && order.translation;
         let mut run = run_once(self.store, order, setup, machine, &mut watcher, progress)?;
@@ -68,7 +68,7 @@ pub(crate) fn promote_mariadb(program: &Path, pid: u32) -> Result<f64, BenchErro
 }
 
 /// Error for a server whose cache is private memory: blocks that are not wholly resident are skipped.
-const NOT_WHOLE: NothingPromoted<'static> = (
+const NOT_WHOLE: NoPromotionReason<'static> = (
     "no block of its cache is fully resident, or the kernel does not collapse it",
     "use more data to fill its cache; while it runs, hugeleaf why mariadbd shows the reason",
 );

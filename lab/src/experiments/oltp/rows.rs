@@ -2,7 +2,7 @@
 
 use crate::kits::tpcc::{DriverResult, TransactionKind, TransactionStats};
 
-use super::watch::ServerSample;
+use super::watch::DatabaseUsage;
 use hugeleaf_proof::bench::chase::READ;
 use hugeleaf_proof::result_format::{Chart, Quantity};
 
@@ -75,7 +75,7 @@ pub(super) fn remarks(steps: Option<&str>) -> Vec<String> {
     all.map(str::to_owned).collect()
 }
 
-pub(super) fn of_run(outcome: &DriverResult, seen: &ServerSample) -> Vec<(Quantity, f64)> {
+pub(super) fn of_run(outcome: &DriverResult, seen: &DatabaseUsage) -> Vec<(Quantity, f64)> {
     let all = outcome.transactions() as f64;
     let (transactions, seconds) = (outcome.counted.max(1) as f64, outcome.seconds);
     let (amount, plain) = (Quantity::amount, Quantity::plain);
@@ -167,7 +167,7 @@ fn of_kind(kind: &str, seen: &TransactionStats, all: f64, known: &mut Vec<(Quant
 }
 
 /// Returns the costs of all transactions, as far as they are counted.
-fn costs(outcome: &DriverResult, seen: &ServerSample) -> Vec<(&'static str, f64)> {
+fn costs(outcome: &DriverResult, seen: &DatabaseUsage) -> Vec<(&'static str, f64)> {
     let counters = &outcome.counters;
     let totals = seen.counted.as_ref().map(|(totals, _)| totals);
     let float = |count: Option<u64>| count.map(|count| count as f64);

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::kits::tpcc::{
-    DatasetSpec, DriverSettings, LoadEvent, Pace, Scale, Store, check, drive, load,
+    DatasetSpec, DriverSettings, FillProgress, TableCardinality, TpccStore, TransactionPace, check,
+    drive, load,
 };
 use serde_json::json;
 
 use super::rows::{AS_IT_IS, of_run};
 use super::settings::{DerivedSettings, EventSink, OltpSettings};
-use super::watch::Watcher;
+use super::watch::DatabaseWatcher;
 use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
 use hugeleaf_proof::result_format::{PageLayout, Results, Sample, fields};
 
@@ -17,16 +18,16 @@ use hugeleaf_proof::result_format::{PageLayout, Results, Sample, fields};
 pub(super) const NOT_COUNTED: &str = "processor counters were not available: ";
 
 pub(super) fn fill(
-    store: &dyn Store,
+    store: &dyn TpccStore,
     order: &OltpSettings,
     machine: &BenchContext<'_>,
     progress: EventSink<'_>,
 ) -> Result<DatasetSpec, BenchError> {
-    let mut shown = |event: LoadEvent| progress(filling(event));
+    let mut shown = |event: FillProgress| progress(filling(event));
     let origin = DatasetSpec {
         warehouses: order.warehouses,
         shards: store.shards(order.warehouses),
-        scale: Scale::shrunk(order.shrink),
+        scale: TableCardinality::shrunk(order.shrink),
         seed: order.seed,
         filled_at: FILLED_AT,
     };
@@ -41,11 +42,11 @@ pub(super) fn fill(
 
 /// Fills if necessary, runs once, and checks. An inconsistent database has no result.
 pub(super) fn run_once(
-    store: &dyn Store,
+    store: &dyn TpccStore,
     order: &OltpSettings,
     setup: DerivedSettings,
     machine: &BenchContext<'_>,
-    watcher: &mut Watcher<'_>,
+    watcher: &mut DatabaseWatcher<'_>,
     progress: EventSink<'_>,
 ) -> Result<Results, BenchError> {
     let version = store.version()?;
@@ -55,8 +56,8 @@ pub(super) fn run_once(
         ramp_up: order.ramp_up,
         time: order.time,
         pace: match order.think {
-            0.0 => Pace::Full,
-            factor => Pace::People(factor),
+            0.0 => TransactionPace::Full,
+            factor => TransactionPace::People(factor),
         },
         touched: setup.touch,
         seed: order.seed,
@@ -104,7 +105,7 @@ pub(super) fn run_once(
 /// Fills in the title, the method and the settings of the results.
 fn describe(
     results: &mut Results,
-    (store, version): (&dyn Store, &str),
+    (store, version): (&dyn TpccStore, &str),
     order: &OltpSettings,
     setup: DerivedSettings,
     origin: &DatasetSpec,
@@ -141,12 +142,14 @@ fn at(done: u64, of: u64, what: String) -> BenchEvent {
     BenchEvent::At { done, of, what }
 }
 
-fn filling(event: LoadEvent) -> BenchEvent {
+fn filling(event: FillProgress) -> BenchEvent {
     match event {
-        LoadEvent::Continued { missing, of } => BenchEvent::Note(format!(
+        FillProgress::Continued { missing, of } => BenchEvent::Note(format!(
             "the database was partly filled; {missing} of {of} parts follow"
         )),
-        LoadEvent::At { done, of, part } => at(done as u64, of as u64, format!("filling: {part}")),
+        FillProgress::At { done, of, part } => {
+            at(done as u64, of as u64, format!("filling: {part}"))
+        }
     }
 }
 
@@ -156,7 +159,7 @@ fn caveats(origin: &DatasetSpec, order: &OltpSettings) -> Vec<String> {
          results of hugeleaf"
             .to_owned(),
     ];
-    if origin.scale != Scale::STANDARD {
+    if origin.scale != TableCardinality::STANDARD {
         caveats.push(format!(
             "{} items and {} customers a district instead of the standard's 100000 and 3000: no \
              statement about memory",

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::{Host, PageUsage, ReadDetail, Root, read_process};
-use hugeleaf_sys::{Kernel, PageMap, PageState, Pid, ScanDetail, ticks_per_second};
+use hugeleaf_sys::{Kernel, PageMap, PageScanDetail, PageState, Pid, ticks_per_second};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
 /// Returns the children of a process's first thread; `None` if they cannot be read.
@@ -68,7 +68,7 @@ pub fn cache_pages(
 fn page_maps(root: &Root, kernel: &Kernel, range: Range, pids: &[u32]) -> Option<Vec<PageMap>> {
     let map_of = |pid: &u32| -> Option<PageMap> {
         let pagemap = File::open(root.path(format!("proc/{pid}/pagemap"))).ok()?;
-        kernel.page_map(&pagemap, range, ScanDetail::Sizes).ok()
+        kernel.page_map(&pagemap, range, PageScanDetail::Sizes).ok()
     };
     let maps: Vec<PageMap> = pids.iter().filter_map(map_of).collect();
     let is_known = !maps.is_empty() && maps.iter().all(|map| map.huge_known);

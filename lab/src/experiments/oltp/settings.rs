@@ -15,7 +15,7 @@ use hugeleaf_proof::result_format::Results;
 
 #[derive(Debug, Clone)]
 pub struct OltpSettings {
-    pub database: Database,
+    pub database: OltpDatabase,
     pub warehouses: i32,
     /// Number of connections; `None` means one per processor.
     pub connections: Option<usize>,
@@ -65,7 +65,7 @@ pub enum ReadPath {
 }
 
 #[derive(Debug, Clone)]
-pub enum Database {
+pub enum OltpDatabase {
     Sqlite(PathBuf),
     /// A running PostgreSQL server, by its connection string.
     ExternalServer(String),
@@ -73,18 +73,20 @@ pub enum Database {
     Started(&'static ServerKind, PathBuf),
 }
 
-impl FromStr for Database {
+impl FromStr for OltpDatabase {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Database, String> {
+    fn from_str(text: &str) -> Result<OltpDatabase, String> {
         match text.split_once(':') {
-            Some(("sqlite", folder)) if !folder.is_empty() => Ok(Database::Sqlite(folder.into())),
+            Some(("sqlite", folder)) if !folder.is_empty() => {
+                Ok(OltpDatabase::Sqlite(folder.into()))
+            }
             // A URL is already a DSN.
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                Ok(Database::ExternalServer(text.to_owned()))
+                Ok(OltpDatabase::ExternalServer(text.to_owned()))
             }
             Some(("postgres", dsn)) if !dsn.is_empty() => {
-                Ok(Database::ExternalServer(dsn.to_owned()))
+                Ok(OltpDatabase::ExternalServer(dsn.to_owned()))
             }
             _ => Err(format!("'{text}' is neither sqlite:DIR nor postgres:DSN")),
         }
@@ -159,13 +161,15 @@ mod tests {
 
     #[test]
     fn places() {
-        let parse = |text: &str| text.parse::<Database>();
-        assert!(matches!(parse("sqlite:a:b"), Ok(Database::Sqlite(p)) if p.as_os_str() == "a:b"));
+        let parse = |text: &str| text.parse::<OltpDatabase>();
+        assert!(
+            matches!(parse("sqlite:a:b"), Ok(OltpDatabase::Sqlite(p)) if p.as_os_str() == "a:b")
+        );
         let url = "postgres://user@host/db";
-        assert!(matches!(parse(url), Ok(Database::ExternalServer(dsn)) if dsn == url));
+        assert!(matches!(parse(url), Ok(OltpDatabase::ExternalServer(dsn)) if dsn == url));
         let dsn = "host=/run/postgresql dbname=test";
         let whole = parse(&format!("postgres:{dsn}"));
-        assert!(matches!(whole, Ok(Database::ExternalServer(text)) if text == dsn));
+        assert!(matches!(whole, Ok(OltpDatabase::ExternalServer(text)) if text == dsn));
         for text in ["", "sqlite:", "postgres:", "mysql:x", "/tmp/x"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -41,7 +41,7 @@ impl<'a> WatchedProcesses<'a> {
 }
 
 /// Observes a run. See [`MeasurementObserver`].
-pub(super) struct Watcher<'a> {
+pub(super) struct DatabaseWatcher<'a> {
     root: &'a Root,
     processes: WatchedProcesses<'a>,
     /// True to count cycles, instructions and TLB misses with the processor.
@@ -50,11 +50,11 @@ pub(super) struct Watcher<'a> {
     pub(super) copied: Option<&'a dyn Fn() -> Option<u64>>,
     counting: Option<Result<TranslationCounters, MetricError>>,
     copied_before: Option<(Instant, u64)>,
-    pub(super) seen: ServerSample,
+    pub(super) seen: DatabaseUsage,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct ServerSample {
+pub(super) struct DatabaseUsage {
     /// Page tables of all processes of the database, at the end.
     pub(super) page_tables: Option<Bytes>,
     /// Pages of a server's cache at the end.
@@ -101,16 +101,16 @@ impl CountedEvents {
     }
 }
 
-impl<'a> Watcher<'a> {
-    pub(super) fn new(processes: WatchedProcesses<'a>, root: &'a Root) -> Watcher<'a> {
-        Watcher {
+impl<'a> DatabaseWatcher<'a> {
+    pub(super) fn new(processes: WatchedProcesses<'a>, root: &'a Root) -> DatabaseWatcher<'a> {
+        DatabaseWatcher {
             root,
             processes,
             count: false,
             copied: None,
             counting: None,
             copied_before: None,
-            seen: ServerSample::default(),
+            seen: DatabaseUsage::default(),
         }
     }
 
@@ -123,7 +123,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-impl MeasurementObserver for Watcher<'_> {
+impl MeasurementObserver for DatabaseWatcher<'_> {
     fn begins(&mut self) {
         if self.count {
             let pids: Vec<Pid> = self.pids().into_iter().map(Pid).collect();
@@ -178,7 +178,7 @@ mod tests {
     use crate::kits::tpcc::DriverResult;
 
     /// Returns a quantity of a run of 1000 transactions in 10 s.
-    fn value(seen: &ServerSample, name: &str) -> Option<f64> {
+    fn value(seen: &DatabaseUsage, name: &str) -> Option<f64> {
         let outcome = DriverResult {
             seconds: 10.0,
             kinds: Default::default(),
@@ -195,7 +195,7 @@ mod tests {
     fn what_is_not_looked_at_is_not_known() {
         let root = Root::live();
         let copied = || Some(7);
-        let mut elsewhere = Watcher::new(WatchedProcesses::ExternalServer, &root);
+        let mut elsewhere = DatabaseWatcher::new(WatchedProcesses::ExternalServer, &root);
         elsewhere.copied = Some(&copied);
         elsewhere.begins();
         elsewhere.ends();
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn of_this_process_it_counts_or_says_why_not() {
         let root = Root::live();
-        let mut own = Watcher::new(WatchedProcesses::Own, &root);
+        let mut own = DatabaseWatcher::new(WatchedProcesses::Own, &root);
         own.count = true;
         own.begins();
         let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
@@ -250,9 +250,9 @@ mod tests {
                 tlb_misses_error: misses.is_none().then(|| "it stays at 0".to_owned()),
                 share_of_time: Some(0.5),
             };
-            ServerSample {
+            DatabaseUsage {
                 counted: Some((totals, by)),
-                ..ServerSample::default()
+                ..DatabaseUsage::default()
             }
         };
         let seen = counted(Some(4e6));

@@ -10,14 +10,14 @@ use std::thread;
 use crossbeam_channel::Sender;
 
 use super::error::{TpccError, joined};
-use super::store::{DatasetSpec, Store};
+use super::store::{DatasetSpec, TpccStore};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Condition(u8);
+pub struct ConsistencyCondition(u8);
 
-impl Condition {
-    pub fn all() -> impl Iterator<Item = Condition> {
-        (1..=12).map(Condition)
+impl ConsistencyCondition {
+    pub fn all() -> impl Iterator<Item = ConsistencyCondition> {
+        (1..=12).map(ConsistencyCondition)
     }
 
     /// Returns its number in clause 3.3.2.
@@ -68,7 +68,7 @@ impl Condition {
     }
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for ConsistencyCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "condition {}: {}", self.number(), self.text())
     }
@@ -76,15 +76,15 @@ impl fmt::Display for Condition {
 
 /// A violated condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    pub condition: Condition,
+pub struct ConsistencyViolation {
+    pub condition: ConsistencyCondition,
     pub count: u64,
     pub first: String,
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for ConsistencyViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Violation {
+        let ConsistencyViolation {
             condition,
             count,
             first,
@@ -99,13 +99,13 @@ impl fmt::Display for Violation {
 /// # Errors
 /// Those of the database; [`TpccError::Stopped`].
 pub fn check(
-    store: &dyn Store,
+    store: &dyn TpccStore,
     origin: &DatasetSpec,
     progress: &mut dyn FnMut(usize, usize),
     stop: &AtomicBool,
-) -> Result<Vec<Violation>, TpccError> {
+) -> Result<Vec<ConsistencyViolation>, TpccError> {
     let shards = usize::try_from(origin.shards).unwrap_or(0);
-    let of = shards * Condition::all().count();
+    let of = shards * ConsistencyCondition::all().count();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let asking = ConsistencyCheck {
         store,
@@ -142,7 +142,7 @@ pub fn check(
 }
 
 struct ConsistencyCheck<'a> {
-    store: &'a dyn Store,
+    store: &'a dyn TpccStore,
     origin: &'a DatasetSpec,
     shards: usize,
     next: AtomicUsize,
@@ -153,7 +153,7 @@ struct ConsistencyCheck<'a> {
 impl ConsistencyCheck<'_> {
     /// Processes one part after the other: first the lines of each database, which take longest,
     /// then the other conditions of each.
-    fn work(&self, sender: &Sender<()>) -> Result<Vec<Violation>, TpccError> {
+    fn work(&self, sender: &Sender<()>) -> Result<Vec<ConsistencyViolation>, TpccError> {
         let mut found = Vec::new();
         loop {
             let part = self.next.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl ConsistencyCheck<'_> {
         shard: usize,
         lines: bool,
         sender: &Sender<()>,
-    ) -> Result<Vec<Violation>, TpccError> {
+    ) -> Result<Vec<ConsistencyViolation>, TpccError> {
         let mut database = self
             .store
             .loader(i32::try_from(shard).unwrap_or(i32::MAX))?;
@@ -182,14 +182,14 @@ impl ConsistencyCheck<'_> {
             database.execute(LINES)?;
         }
         let mut found = Vec::new();
-        for condition in Condition::all().filter(|c| c.needs_lines() == lines) {
+        for condition in ConsistencyCondition::all().filter(|c| c.needs_lines() == lines) {
             if self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) {
                 return Err(TpccError::Stopped);
             }
             let rows = database.ask(&limited(&condition.sql(self.origin)))?;
             if let Some(row) = rows.first() {
                 let count = row.first().copied().flatten().unwrap_or(1).unsigned_abs();
-                found.push(Violation {
+                found.push(ConsistencyViolation {
                     condition,
                     count,
                     first: described(row),

@@ -11,14 +11,14 @@ use hugeleaf_sys::{ResourceUsage, process_usage};
 
 use super::counters::DatabaseCounters;
 use super::error::{TpccError, joined};
-use super::input::{Input, Terminal};
+use super::input::{TpccTerminal, TransactionInput};
 use super::random::{NurandConstants, Random};
 use super::rules::TransactionKind;
-use super::store::{DatasetSpec, Session, Store, TransactionResult};
+use super::store::{DatasetSpec, TpccSession, TpccStore, TransactionResult};
 use hugeleaf_workload::latency_histogram::{record, times};
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Pace {
+pub enum TransactionPace {
     /// No waiting.
     #[default]
     Full,
@@ -32,7 +32,7 @@ pub struct DriverSettings {
     /// Duration of the load before the measurement.
     pub ramp_up: Duration,
     pub time: Duration,
-    pub pace: Pace,
+    pub pace: TransactionPace,
     /// Number of warehouses to touch, from the first on; all if `None`.
     pub touched: Option<i32>,
     pub seed: u64,
@@ -134,10 +134,10 @@ impl DriverState<'_> {
 
 struct ConnectionAssignment {
     shard: i32,
-    terminal: Terminal,
+    terminal: TpccTerminal,
 }
 
-struct Tally {
+struct TransactionTally {
     latency: [Histogram<u64>; 5],
     committed: [u64; 5],
     rolled_back: [u64; 5],
@@ -152,7 +152,7 @@ struct Tally {
 /// The first error of any connection; [`TpccError::NoOrders`]; [`TpccError::Stopped`]. There is no
 /// result then.
 pub fn drive(
-    store: &dyn Store,
+    store: &dyn TpccStore,
     origin: &DatasetSpec,
     run: DriverSettings,
     onlooker: &mut dyn MeasurementObserver,
@@ -215,7 +215,7 @@ fn posts(origin: &DatasetSpec, run: &DriverSettings) -> Vec<ConnectionAssignment
             let random = Random::new(run.seed, &[connection as u64]);
             ConnectionAssignment {
                 shard,
-                terminal: Terminal::new(random, constants, origin.scale, own, reach),
+                terminal: TpccTerminal::new(random, constants, origin.scale, own, reach),
             }
         })
         .collect()
@@ -244,7 +244,7 @@ fn wait_for_all(
 
 /// Measures the process's usage over the interval, and reads the database's counters at its start.
 fn watch(
-    store: &dyn Store,
+    store: &dyn TpccStore,
     drive: &DriverState<'_>,
     start: Instant,
     onlooker: &mut dyn MeasurementObserver,
@@ -282,11 +282,11 @@ fn edges(drive: &DriverState<'_>, start: Instant) -> (Instant, Instant) {
 }
 
 fn work(
-    store: &dyn Store,
+    store: &dyn TpccStore,
     mut post: ConnectionAssignment,
     drive: &DriverState<'_>,
     ready: &Sender<()>,
-) -> Result<Tally, TpccError> {
+) -> Result<TransactionTally, TpccError> {
     let mut tally = None;
     let worked = store.session(post.shard, &mut |session| {
         let _ = ready.send(());
@@ -317,13 +317,13 @@ fn work(
 
 /// Runs the measured loop. It allocates almost nothing and reads the clock twice per transaction.
 fn loop_until_the_end(
-    session: &mut dyn Session,
-    terminal: &mut Terminal,
+    session: &mut dyn TpccSession,
+    terminal: &mut TpccTerminal,
     drive: &DriverState<'_>,
     start: Instant,
-) -> Result<Tally, TpccError> {
+) -> Result<TransactionTally, TpccError> {
     let (from, to) = edges(drive, start);
-    let mut tally = Tally::new();
+    let mut tally = TransactionTally::new();
     let mut before = None;
     let mut now = Instant::now();
     while now < to {
@@ -336,8 +336,8 @@ fn loop_until_the_end(
         let input = terminal.deal();
         let kind = input.kind();
         let waits = match drive.run.pace {
-            Pace::Full => None,
-            Pace::People(factor) => Some((factor, terminal.waits(kind))),
+            TransactionPace::Full => None,
+            TransactionPace::People(factor) => Some((factor, terminal.waits(kind))),
         };
         if let Some((factor, (keying, _))) = waits {
             rest(drive, factor * keying, to);
@@ -371,8 +371,8 @@ fn rest(drive: &DriverState<'_>, seconds: f64, to: Instant) {
 
 /// Sends a transaction until it succeeds.
 fn send(
-    session: &mut dyn Session,
-    input: &Input,
+    session: &mut dyn TpccSession,
+    input: &TransactionInput,
     drive: &DriverState<'_>,
 ) -> Result<(TransactionResult, u64), TpccError> {
     for tries in 0..TRIES {
@@ -390,9 +390,9 @@ fn send(
     })
 }
 
-impl Tally {
-    fn new() -> Tally {
-        Tally {
+impl TransactionTally {
+    fn new() -> TransactionTally {
+        TransactionTally {
             latency: std::array::from_fn(|_| times()),
             committed: [0; 5],
             rolled_back: [0; 5],
@@ -421,11 +421,11 @@ impl Tally {
 }
 
 fn summed(
-    tallies: Vec<Tally>,
+    tallies: Vec<TransactionTally>,
     interval: &MeasuredInterval,
     counters: DatabaseCounters,
 ) -> Result<DriverResult, TpccError> {
-    let mut all = Tally::new();
+    let mut all = TransactionTally::new();
     for tally in &tallies {
         all.counters = all.counters + tally.counters;
         all.counted += tally.counted;
@@ -450,7 +450,7 @@ fn summed(
     })
 }
 
-fn latency(all: &Tally, at: usize) -> TransactionStats {
+fn latency(all: &TransactionTally, at: usize) -> TransactionStats {
     let histogram = &all.latency[at];
     let seconds = |q: f64| Duration::from_nanos(histogram.value_at_quantile(q)).as_secs_f64();
     TransactionStats {
@@ -468,7 +468,7 @@ fn latency(all: &Tally, at: usize) -> TransactionStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kits::tpcc::rules::Scale;
+    use crate::kits::tpcc::rules::TableCardinality;
 
     fn posts_of(
         warehouses: i32,
@@ -479,7 +479,7 @@ mod tests {
         let origin = DatasetSpec {
             warehouses,
             shards,
-            scale: Scale::STANDARD,
+            scale: TableCardinality::STANDARD,
             seed: 1,
             filled_at: 0,
         };
@@ -487,7 +487,7 @@ mod tests {
             connections,
             ramp_up: Duration::ZERO,
             time: Duration::ZERO,
-            pace: Pace::Full,
+            pace: TransactionPace::Full,
             touched,
             seed: 1,
         };
@@ -500,11 +500,11 @@ mod tests {
             .flat_map(|post| {
                 (0..100)
                     .map(|_| match post.terminal.deal() {
-                        Input::NewOrder(i) => i.warehouse,
-                        Input::Payment(i) => i.warehouse,
-                        Input::OrderStatus(i) => i.warehouse,
-                        Input::Delivery(i) => i.warehouse,
-                        Input::StockLevel(i) => i.warehouse,
+                        TransactionInput::NewOrder(i) => i.warehouse,
+                        TransactionInput::Payment(i) => i.warehouse,
+                        TransactionInput::OrderStatus(i) => i.warehouse,
+                        TransactionInput::Delivery(i) => i.warehouse,
+                        TransactionInput::StockLevel(i) => i.warehouse,
                     })
                     .collect::<Vec<_>>()
             })

@@ -3,47 +3,47 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::random::{NurandConstants, Random};
-use super::rules::{DISTRICTS, LINES, Scale, TransactionKind};
+use super::rules::{DISTRICTS, LINES, TableCardinality, TransactionKind};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
-    /// See [`NewOrder`].
-    NewOrder(NewOrder),
-    /// See [`Payment`].
-    Payment(Payment),
-    /// See [`OrderStatus`].
-    OrderStatus(OrderStatus),
-    /// See [`Delivery`].
-    Delivery(Delivery),
-    /// See [`StockLevel`].
-    StockLevel(StockLevel),
+pub enum TransactionInput {
+    /// See [`NewOrderInput`].
+    NewOrder(NewOrderInput),
+    /// See [`PaymentInput`].
+    Payment(PaymentInput),
+    /// See [`OrderStatusInput`].
+    OrderStatus(OrderStatusInput),
+    /// See [`DeliveryInput`].
+    Delivery(DeliveryInput),
+    /// See [`StockLevelInput`].
+    StockLevel(StockLevelInput),
 }
 
-impl Input {
+impl TransactionInput {
     pub const fn kind(&self) -> TransactionKind {
         match self {
-            Input::NewOrder(_) => TransactionKind::NewOrder,
-            Input::Payment(_) => TransactionKind::Payment,
-            Input::OrderStatus(_) => TransactionKind::OrderStatus,
-            Input::Delivery(_) => TransactionKind::Delivery,
-            Input::StockLevel(_) => TransactionKind::StockLevel,
+            TransactionInput::NewOrder(_) => TransactionKind::NewOrder,
+            TransactionInput::Payment(_) => TransactionKind::Payment,
+            TransactionInput::OrderStatus(_) => TransactionKind::OrderStatus,
+            TransactionInput::Delivery(_) => TransactionKind::Delivery,
+            TransactionInput::StockLevel(_) => TransactionKind::StockLevel,
         }
     }
 }
 
 /// An order is entered (clause 2.4.1).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NewOrder {
+pub struct NewOrderInput {
     pub warehouse: i32,
     pub district: i32,
     pub customer: i32,
     /// The lines of the order. In one of a hundred orders the last item does not exist.
-    pub lines: Vec<OrderLine>,
+    pub lines: Vec<OrderLineInput>,
     /// Time of the order, in microseconds since 1970.
     pub at: i64,
 }
 
-impl NewOrder {
+impl NewOrderInput {
     pub fn all_local(&self) -> bool {
         self.lines.iter().all(|line| line.supply == self.warehouse)
     }
@@ -51,7 +51,7 @@ impl NewOrder {
 
 /// A line of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OrderLine {
+pub struct OrderLineInput {
     pub item: i32,
     pub supply: i32,
     pub quantity: i32,
@@ -67,7 +67,7 @@ pub enum CustomerSelector {
 
 /// A customer pays (clause 2.5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Payment {
+pub struct PaymentInput {
     pub warehouse: i32,
     pub district: i32,
     /// The customer's warehouse, in 15 of a hundred cases another one.
@@ -80,7 +80,7 @@ pub struct Payment {
 
 /// A customer asks for the state of the last order (clause 2.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OrderStatus {
+pub struct OrderStatusInput {
     pub warehouse: i32,
     pub district: i32,
     pub customer: CustomerSelector,
@@ -88,7 +88,7 @@ pub struct OrderStatus {
 
 /// The oldest orders of all districts are delivered (clause 2.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery {
+pub struct DeliveryInput {
     pub warehouse: i32,
     pub carrier: i32,
     pub at: i64,
@@ -96,7 +96,7 @@ pub struct Delivery {
 
 /// Number of recently ordered items whose stock is low (clause 2.8.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StockLevel {
+pub struct StockLevelInput {
     pub warehouse: i32,
     pub district: i32,
     pub threshold: i32,
@@ -104,10 +104,10 @@ pub struct StockLevel {
 
 /// A terminal: its warehouses, and its requests.
 #[derive(Debug)]
-pub struct Terminal {
+pub struct TpccTerminal {
     random: Random,
     constants: NurandConstants,
-    scale: Scale,
+    scale: TableCardinality,
     /// Warehouses of the terminal, in turn.
     homes: Vec<i32>,
     /// The first and the last warehouse that it may reach.
@@ -117,22 +117,22 @@ pub struct Terminal {
     turn: usize,
 }
 
-impl Terminal {
+impl TpccTerminal {
     /// Makes a terminal for the warehouses `homes`, one after the other. It reaches the warehouses
     /// from the first to the last of `reach`. An empty list stands for the first warehouse within
     /// reach.
     pub fn new(
         random: Random,
         constants: NurandConstants,
-        scale: Scale,
+        scale: TableCardinality,
         homes: Vec<i32>,
         reach: (i32, i32),
-    ) -> Terminal {
+    ) -> TpccTerminal {
         let deck: Vec<TransactionKind> = TransactionKind::ALL
             .iter()
             .flat_map(|kind| std::iter::repeat_n(*kind, kind.cards()))
             .collect();
-        Terminal {
+        TpccTerminal {
             random,
             constants,
             scale,
@@ -150,7 +150,7 @@ impl Terminal {
 
     /// Returns the next transaction from a deck that is shuffled again when all cards are dealt
     /// (clause 5.2.4.2), so the mix is exact after each deck.
-    pub fn deal(&mut self) -> Input {
+    pub fn deal(&mut self) -> TransactionInput {
         if self.dealt == self.deck.len() {
             self.random.shuffle(&mut self.deck);
             self.dealt = 0;
@@ -160,19 +160,19 @@ impl Terminal {
         let home = self.homes[self.turn % self.homes.len()];
         self.turn += 1;
         match kind {
-            TransactionKind::NewOrder => Input::NewOrder(self.new_order(home)),
-            TransactionKind::Payment => Input::Payment(self.payment(home)),
-            TransactionKind::OrderStatus => Input::OrderStatus(OrderStatus {
+            TransactionKind::NewOrder => TransactionInput::NewOrder(self.new_order(home)),
+            TransactionKind::Payment => TransactionInput::Payment(self.payment(home)),
+            TransactionKind::OrderStatus => TransactionInput::OrderStatus(OrderStatusInput {
                 warehouse: home,
                 district: self.random.within(1, DISTRICTS),
                 customer: self.customer(),
             }),
-            TransactionKind::Delivery => Input::Delivery(Delivery {
+            TransactionKind::Delivery => TransactionInput::Delivery(DeliveryInput {
                 warehouse: home,
                 carrier: self.random.within(1, 10),
                 at: now(),
             }),
-            TransactionKind::StockLevel => Input::StockLevel(StockLevel {
+            TransactionKind::StockLevel => TransactionInput::StockLevel(StockLevelInput {
                 warehouse: home,
                 district: self.random.within(1, DISTRICTS),
                 threshold: self.random.within(10, 20),
@@ -188,7 +188,7 @@ impl Terminal {
         (keying, thinking.min(10.0 * mean))
     }
 
-    fn new_order(&mut self, home: i32) -> NewOrder {
+    fn new_order(&mut self, home: i32) -> NewOrderInput {
         let random = &mut self.random;
         let district = random.within(1, DISTRICTS);
         let customer = random.customer(self.constants, self.scale);
@@ -205,13 +205,13 @@ impl Terminal {
                 false => home,
             };
             let quantity = self.random.within(1, 10);
-            lines.push(OrderLine {
+            lines.push(OrderLineInput {
                 item,
                 supply,
                 quantity,
             });
         }
-        NewOrder {
+        NewOrderInput {
             warehouse: home,
             district,
             customer,
@@ -220,13 +220,13 @@ impl Terminal {
         }
     }
 
-    fn payment(&mut self, home: i32) -> Payment {
+    fn payment(&mut self, home: i32) -> PaymentInput {
         let district = self.random.within(1, DISTRICTS);
         let (customer_warehouse, customer_district) = match self.random.percent(15) {
             true => (self.another(home), self.random.within(1, DISTRICTS)),
             false => (home, district),
         };
-        Payment {
+        PaymentInput {
             warehouse: home,
             district,
             customer_warehouse,
@@ -265,12 +265,12 @@ pub(crate) fn now() -> i64 {
 mod tests {
     use super::*;
 
-    fn terminal(seed: u64, homes: Vec<i32>, reach: (i32, i32)) -> Terminal {
+    fn terminal(seed: u64, homes: Vec<i32>, reach: (i32, i32)) -> TpccTerminal {
         let load = NurandConstants::for_load(seed);
-        Terminal::new(
+        TpccTerminal::new(
             Random::new(seed, &[1]),
             NurandConstants::for_run(load, seed),
-            Scale::STANDARD,
+            TableCardinality::STANDARD,
             homes,
             reach,
         )
@@ -288,14 +288,14 @@ mod tests {
             let input = terminal.deal();
             kinds[input.kind().index()] += 1;
             match input {
-                Input::NewOrder(order) => {
+                TransactionInput::NewOrder(order) => {
                     assert!((5..=15).contains(&order.lines.len()));
                     lines += u32::try_from(order.lines.len()).unwrap();
                     let far = order.lines.iter().filter(|l| l.supply != order.warehouse);
                     remote += u32::try_from(far.count()).unwrap();
                     unused += u32::from(order.lines.iter().any(|l| l.item > 100_000));
                 }
-                Input::Payment(payment) => {
+                TransactionInput::Payment(payment) => {
                     elsewhere += u32::from(payment.customer_warehouse != payment.warehouse);
                     by_name += u32::from(matches!(payment.customer, CustomerSelector::Name(_)));
                     assert!((100..=500_000).contains(&payment.amount));
@@ -321,8 +321,8 @@ mod tests {
         let mut terminal = terminal(4, vec![7], (7, 7));
         for _ in 0..2300 {
             match terminal.deal() {
-                Input::NewOrder(order) => assert!(order.all_local()),
-                Input::Payment(payment) => assert_eq!(payment.customer_warehouse, 7),
+                TransactionInput::NewOrder(order) => assert!(order.all_local()),
+                TransactionInput::Payment(payment) => assert_eq!(payment.customer_warehouse, 7),
                 _ => {}
             }
         }

@@ -16,7 +16,7 @@ use hugeleaf_units::Bytes;
 
 use super::counters::DatabaseCounters;
 use super::error::TpccError;
-use super::store::{Loader, Session, Store, free_bytes};
+use super::store::{TpccLoader, TpccSession, TpccStore, free_bytes};
 
 use error_mapping::DATABASE;
 use fill::MariadbLoader;
@@ -30,11 +30,11 @@ pub struct MariadbStore {
     name: String,
     /// The folder of the server's files, for a server of our own.
     folder: Option<PathBuf>,
-    usage: Option<Box<ServerUsage>>,
+    usage: Option<Box<ServerCpuReader>>,
 }
 
 /// Reads the microseconds of processor time that a server has used, in user mode and in the kernel.
-type ServerUsage = dyn Fn() -> Option<(u64, u64)> + Send + Sync;
+type ServerCpuReader = dyn Fn() -> Option<(u64, u64)> + Send + Sync;
 
 impl MariadbStore {
     /// Size of a warehouse of the standard's rows in tables and indexes. Measured: 105 MB, plus the
@@ -60,7 +60,7 @@ impl MariadbStore {
 
     /// Sets the source of the server's processor time.
     #[must_use]
-    pub fn with_usage(mut self, usage: Box<ServerUsage>) -> MariadbStore {
+    pub fn with_usage(mut self, usage: Box<ServerCpuReader>) -> MariadbStore {
         self.usage = Some(usage);
         self
     }
@@ -104,7 +104,7 @@ impl MariadbStore {
     }
 }
 
-impl Store for MariadbStore {
+impl TpccStore for MariadbStore {
     fn name(&self) -> String {
         self.name.clone()
     }
@@ -118,14 +118,14 @@ impl Store for MariadbStore {
         Ok(format!("MariaDB {number}"))
     }
 
-    fn loader(&self, _shard: i32) -> Result<Box<dyn Loader + '_>, TpccError> {
+    fn loader(&self, _shard: i32) -> Result<Box<dyn TpccLoader + '_>, TpccError> {
         Ok(Box::new(MariadbLoader::new(self.open()?, &self.name)?))
     }
 
     fn session(
         &self,
         _shard: i32,
-        work: &mut dyn FnMut(&mut dyn Session) -> Result<(), TpccError>,
+        work: &mut dyn FnMut(&mut dyn TpccSession) -> Result<(), TpccError>,
     ) -> Result<(), TpccError> {
         let session = MariadbSession::new(self.connect()?, &self.name);
         work(&mut session.map_err(|e| explain(&self.name, &e))?)

@@ -4,9 +4,9 @@
 //! can continue after an interruption.
 
 use super::random::{NurandConstants, Random, last_name};
-use super::rules::{DISTRICTS, LINES, NAMES, Scale};
+use super::rules::{DISTRICTS, LINES, NAMES, TableCardinality};
 use super::store::DatasetSpec;
-use super::tables::Table;
+use super::tables::TpccTable;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldValue<'a> {
@@ -50,17 +50,17 @@ macro_rules! row {
 type RowSink<'a, E> = dyn FnMut(&[FieldValue<'_>]) -> Result<(), E> + 'a;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Population {
-    scale: Scale,
+pub struct RowGenerator {
+    scale: TableCardinality,
     seed: u64,
     constants: NurandConstants,
     now: i64,
 }
 
-impl Population {
+impl RowGenerator {
     /// Describes the rows that belong to an origin.
-    pub fn new(origin: &DatasetSpec) -> Population {
-        Population {
+    pub fn new(origin: &DatasetSpec) -> RowGenerator {
+        RowGenerator {
             scale: origin.scale,
             seed: origin.seed,
             constants: NurandConstants::for_load(origin.seed),
@@ -70,15 +70,15 @@ impl Population {
 
     /// Returns the number of rows of a table per warehouse, or the number of all items. The number
     /// of lines is random; the expected number is returned.
-    pub fn expected(scale: Scale, table: Table) -> u64 {
+    pub fn expected(scale: TableCardinality, table: TpccTable) -> u64 {
         let customers = i64::from(DISTRICTS) * i64::from(scale.customers);
         let rows = match table {
-            Table::Item | Table::Stock => i64::from(scale.items),
-            Table::Warehouse => 1,
-            Table::District => DISTRICTS.into(),
-            Table::Customer | Table::History | Table::Orders => customers,
-            Table::NewOrder => i64::from(DISTRICTS) * i64::from(scale.undelivered),
-            Table::OrderLine => customers * 10,
+            TpccTable::Item | TpccTable::Stock => i64::from(scale.items),
+            TpccTable::Warehouse => 1,
+            TpccTable::District => DISTRICTS.into(),
+            TpccTable::Customer | TpccTable::History | TpccTable::Orders => customers,
+            TpccTable::NewOrder => i64::from(DISTRICTS) * i64::from(scale.undelivered),
+            TpccTable::OrderLine => customers * 10,
         };
         rows.unsigned_abs()
     }
@@ -88,27 +88,32 @@ impl Population {
     ///
     /// # Errors
     /// The error that `out` returns.
-    pub fn rows<E>(&self, table: Table, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
+    pub fn rows<E>(
+        &self,
+        table: TpccTable,
+        warehouse: i32,
+        out: &mut RowSink<'_, E>,
+    ) -> Result<(), E> {
         match table {
-            Table::Item => self.items(out),
-            Table::Warehouse => self.warehouse(warehouse, out),
-            Table::District => self.districts(warehouse, out),
-            Table::Stock => self.stock(warehouse, out),
-            Table::Customer => self.customers(warehouse, out),
-            Table::History => self.history(warehouse, out),
-            Table::Orders => self.orders(warehouse, out),
-            Table::NewOrder => self.new_orders(warehouse, out),
-            Table::OrderLine => self.lines(warehouse, out),
+            TpccTable::Item => self.items(out),
+            TpccTable::Warehouse => self.warehouse(warehouse, out),
+            TpccTable::District => self.districts(warehouse, out),
+            TpccTable::Stock => self.stock(warehouse, out),
+            TpccTable::Customer => self.customers(warehouse, out),
+            TpccTable::History => self.history(warehouse, out),
+            TpccTable::Orders => self.orders(warehouse, out),
+            TpccTable::NewOrder => self.new_orders(warehouse, out),
+            TpccTable::OrderLine => self.lines(warehouse, out),
         }
     }
 
-    fn random(&self, table: Table, warehouse: i32, district: i32) -> Random {
+    fn random(&self, table: TpccTable, warehouse: i32, district: i32) -> Random {
         let part = |n: i32| u64::from(n.unsigned_abs());
         Random::new(self.seed, &[table as u64, part(warehouse), part(district)])
     }
 
     fn items<E>(&self, out: &mut RowSink<'_, E>) -> Result<(), E> {
-        let mut random = self.random(Table::Item, 0, 0);
+        let mut random = self.random(TpccTable::Item, 0, 0);
         let (mut name, mut data) = (String::new(), String::new());
         for item in 1..=self.scale.items {
             random.letters(&mut name, 14, 24);
@@ -121,7 +126,7 @@ impl Population {
     }
 
     fn warehouse<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
-        let mut random = self.random(Table::Warehouse, warehouse, 0);
+        let mut random = self.random(TpccTable::Warehouse, warehouse, 0);
         let mut name = String::new();
         random.letters(&mut name, 6, 10);
         let [street_1, street_2, city, state, zip] = &address(&mut random);
@@ -142,7 +147,7 @@ impl Population {
     }
 
     fn districts<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
-        let mut random = self.random(Table::District, warehouse, 0);
+        let mut random = self.random(TpccTable::District, warehouse, 0);
         let mut name = String::new();
         for district in 1..=DISTRICTS {
             random.letters(&mut name, 6, 10);
@@ -172,7 +177,7 @@ impl Population {
     }
 
     fn stock<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
-        let mut random = self.random(Table::Stock, warehouse, 0);
+        let mut random = self.random(TpccTable::Stock, warehouse, 0);
         let mut names: [String; 10] = Default::default();
         let mut data = String::new();
         for item in 1..=self.scale.items {
@@ -192,7 +197,7 @@ impl Population {
     fn customers<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let (mut first, mut phone, mut data) = (String::new(), String::new(), String::new());
         for district in 1..=DISTRICTS {
-            let mut random = self.random(Table::Customer, warehouse, district);
+            let mut random = self.random(TpccTable::Customer, warehouse, district);
             for customer in 1..=self.scale.customers {
                 // Each name once, then the frequent ones more often.
                 let name = match customer {
@@ -237,7 +242,7 @@ impl Population {
     fn history<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let mut data = String::new();
         for district in 1..=DISTRICTS {
-            let mut random = self.random(Table::History, warehouse, district);
+            let mut random = self.random(TpccTable::History, warehouse, district);
             for customer in 1..=self.scale.customers {
                 random.letters(&mut data, 12, 24);
                 let amount = 1000_i64;
@@ -251,7 +256,7 @@ impl Population {
 
     fn orders<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         for district in 1..=DISTRICTS {
-            let mut random = self.random(Table::Orders, warehouse, district);
+            let mut random = self.random(TpccTable::Orders, warehouse, district);
             let mut customers: Vec<i32> = (1..=self.scale.customers).collect();
             random.shuffle(&mut customers);
             let lines = self.lines_of(warehouse, district);
@@ -290,7 +295,7 @@ impl Population {
     fn lines<E>(&self, warehouse: i32, out: &mut RowSink<'_, E>) -> Result<(), E> {
         let mut info = String::new();
         for district in 1..=DISTRICTS {
-            let mut random = self.random(Table::OrderLine, warehouse, district);
+            let mut random = self.random(TpccTable::OrderLine, warehouse, district);
             for (order, lines) in (1..).zip(self.lines_of(warehouse, district)) {
                 for number in 1..=lines {
                     let item = random.within(1, self.scale.items);

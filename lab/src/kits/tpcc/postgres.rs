@@ -13,7 +13,7 @@ use hugeleaf_units::Bytes;
 
 use super::counters::DatabaseCounters;
 use super::error::TpccError;
-use super::store::{Durability, Loader, Session, Store, free_bytes};
+use super::store::{Durability, TpccLoader, TpccSession, TpccStore, free_bytes};
 
 use error_mapping::{SCHEMA, explain};
 use fill::PostgresLoader;
@@ -27,11 +27,11 @@ pub struct PostgresStore {
     durability: Durability,
     /// The folder of the server's files, for a server of our own.
     folder: Option<std::path::PathBuf>,
-    usage: Option<Box<ServerUsage>>,
+    usage: Option<Box<ServerCpuReader>>,
 }
 
 /// Reads the microseconds of processor time that a server has used, in user mode and in the kernel.
-type ServerUsage = dyn Fn() -> Option<(u64, u64)> + Send + Sync;
+type ServerCpuReader = dyn Fn() -> Option<(u64, u64)> + Send + Sync;
 
 impl PostgresStore {
     /// Size of a warehouse of the standard's rows in tables and indexes. Measured: 102 MB, plus the
@@ -69,7 +69,7 @@ impl PostgresStore {
 
     /// Sets the source of the server's processor time.
     #[must_use]
-    pub fn with_usage(mut self, usage: Box<ServerUsage>) -> PostgresStore {
+    pub fn with_usage(mut self, usage: Box<ServerCpuReader>) -> PostgresStore {
         self.usage = Some(usage);
         self
     }
@@ -109,7 +109,7 @@ impl PostgresStore {
     }
 }
 
-impl Store for PostgresStore {
+impl TpccStore for PostgresStore {
     fn name(&self) -> String {
         self.name.clone()
     }
@@ -124,7 +124,7 @@ impl Store for PostgresStore {
         Ok(format!("PostgreSQL {version}"))
     }
 
-    fn loader(&self, _shard: i32) -> Result<Box<dyn Loader + '_>, TpccError> {
+    fn loader(&self, _shard: i32) -> Result<Box<dyn TpccLoader + '_>, TpccError> {
         let mut client = self.connect()?;
         // For sums by three columns the planner expects one row instead of thousands, and would use
         // nested loops.
@@ -137,7 +137,7 @@ impl Store for PostgresStore {
     fn session(
         &self,
         _shard: i32,
-        work: &mut dyn FnMut(&mut dyn Session) -> Result<(), TpccError>,
+        work: &mut dyn FnMut(&mut dyn TpccSession) -> Result<(), TpccError>,
     ) -> Result<(), TpccError> {
         let client = self.connect()?;
         let session = PostgresSession::new(client, &self.name);

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::rules::{NAMES, Scale};
+use super::rules::{NAMES, TableCardinality};
 
 /// A source of random numbers. The same seed and place give the same numbers.
 #[derive(Debug, Clone)]
@@ -87,15 +87,15 @@ impl Random {
         (mixed + c) % (high - low + 1) + low
     }
 
-    pub fn name(&mut self, constants: NurandConstants, scale: Scale) -> i32 {
+    pub fn name(&mut self, constants: NurandConstants, scale: TableCardinality) -> i32 {
         self.non_uniform(A_LAST, constants.last, 0, scale.names() - 1)
     }
 
-    pub fn customer(&mut self, constants: NurandConstants, scale: Scale) -> i32 {
+    pub fn customer(&mut self, constants: NurandConstants, scale: TableCardinality) -> i32 {
         self.non_uniform(A_CUSTOMER, constants.customer, 1, scale.customers)
     }
 
-    pub fn item(&mut self, constants: NurandConstants, scale: Scale) -> i32 {
+    pub fn item(&mut self, constants: NurandConstants, scale: TableCardinality) -> i32 {
         self.non_uniform(A_ITEM, constants.item, 1, scale.items)
     }
 

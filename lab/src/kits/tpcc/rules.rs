@@ -79,7 +79,7 @@ impl fmt::Display for TransactionKind {
 
 /// Number of rows for each warehouse and district (clause 1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scale {
+pub struct TableCardinality {
     /// Number of items, and thus of stock rows in each warehouse.
     pub items: i32,
     /// Customers of a district, and its initial orders: one of each customer.
@@ -88,8 +88,8 @@ pub struct Scale {
     pub undelivered: i32,
 }
 
-impl Scale {
-    pub const STANDARD: Scale = Scale {
+impl TableCardinality {
+    pub const STANDARD: TableCardinality = TableCardinality {
         items: 100_000,
         customers: 3000,
         undelivered: 900,
@@ -97,10 +97,10 @@ impl Scale {
 
     /// Divides the standard's rows by `by`, for trials only: such results say nothing about memory.
     /// 1 is the standard. Values above 100, which leaves 30 customers a district, are taken as 100.
-    pub fn shrunk(by: i32) -> Scale {
+    pub fn shrunk(by: i32) -> TableCardinality {
         let by = by.clamp(1, 100);
-        let whole = Scale::STANDARD;
-        Scale {
+        let whole = TableCardinality::STANDARD;
+        TableCardinality {
             items: whole.items / by,
             customers: whole.customers / by,
             undelivered: whole.undelivered / by,

@@ -15,7 +15,7 @@ use hugeleaf_units::Bytes;
 use rusqlite::{Connection, OpenFlags, ffi};
 
 use super::error::TpccError;
-use super::store::{Durability, Loader, Session, Store, free_bytes};
+use super::store::{Durability, TpccLoader, TpccSession, TpccStore, free_bytes};
 use super::tables::TABLES;
 
 pub use cache::install_cache;
@@ -209,7 +209,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// so few that the log stays a small part of the data.
 const LOG_PAGES: u32 = 16_384;
 
-impl Store for SqliteStore {
+impl TpccStore for SqliteStore {
     fn name(&self) -> String {
         format!("sqlite:{}", self.settings.directory.display())
     }
@@ -222,7 +222,7 @@ impl Store for SqliteStore {
         self.settings.files.clamp(1, warehouses.max(1))
     }
 
-    fn loader(&self, shard: i32) -> Result<Box<dyn Loader + '_>, TpccError> {
+    fn loader(&self, shard: i32) -> Result<Box<dyn TpccLoader + '_>, TpccError> {
         let path = self.path(shard);
         let connection = self.connect(&path)?;
         Ok(Box::new(SqliteLoader::new(
@@ -234,7 +234,7 @@ impl Store for SqliteStore {
     fn session(
         &self,
         shard: i32,
-        work: &mut dyn FnMut(&mut dyn Session) -> Result<(), TpccError>,
+        work: &mut dyn FnMut(&mut dyn TpccSession) -> Result<(), TpccError>,
     ) -> Result<(), TpccError> {
         let path = self.path(shard);
         let place = path.display().to_string();

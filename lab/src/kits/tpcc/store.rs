@@ -7,9 +7,9 @@ use hugeleaf_units::Bytes;
 
 use super::counters::DatabaseCounters;
 use super::error::TpccError;
-use super::input::Input;
-use super::rules::Scale;
-use super::tables::{TABLES, Table};
+use super::input::TransactionInput;
+use super::rules::TableCardinality;
+use super::tables::{TABLES, TpccTable};
 
 /// Description of a database's data; stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct DatasetSpec {
     pub warehouses: i32,
     /// Number of databases over which they are spread.
     pub shards: i32,
-    pub scale: Scale,
+    pub scale: TableCardinality,
     pub seed: u64,
     /// Timestamp in the rows, in microseconds since 1970.
     pub filled_at: i64,
@@ -29,8 +29,8 @@ const VERSION: i64 = 1;
 impl DatasetSpec {
     /// Returns the SQL that makes the tables of an empty database by `definition` and stores this
     /// origin.
-    pub(crate) fn creation(&self, definition: impl Fn(Table) -> String) -> String {
-        let Scale {
+    pub(crate) fn creation(&self, definition: impl Fn(TpccTable) -> String) -> String {
+        let TableCardinality {
             items,
             customers,
             undelivered,
@@ -59,7 +59,7 @@ impl DatasetSpec {
         let origin = DatasetSpec {
             warehouses: small(1)?,
             shards: small(2)?,
-            scale: Scale {
+            scale: TableCardinality {
                 items: small(3)?,
                 customers: small(4)?,
                 undelivered: small(5)?,
@@ -96,19 +96,19 @@ impl DatasetSpec {
 
 /// A part of a database, filled in one transaction: it exists completely or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LoadUnit {
+pub enum FillUnit {
     Items,
     Warehouse(i32),
     /// The indexes, and the database's statistics on its tables.
     Indexes,
 }
 
-impl LoadUnit {
+impl FillUnit {
     pub(crate) fn name(self) -> String {
         match self {
-            LoadUnit::Items => "items".to_owned(),
-            LoadUnit::Warehouse(warehouse) => format!("warehouse {warehouse}"),
-            LoadUnit::Indexes => "indexes".to_owned(),
+            FillUnit::Items => "items".to_owned(),
+            FillUnit::Warehouse(warehouse) => format!("warehouse {warehouse}"),
+            FillUnit::Indexes => "indexes".to_owned(),
         }
     }
 }
@@ -126,12 +126,12 @@ pub enum TransactionResult {
 }
 
 /// A connection, with its statements ready.
-pub trait Session {
+pub trait TpccSession {
     /// Runs a transaction (clauses 2.4 to 2.8).
     ///
     /// # Errors
     /// Those of the database; then nothing of the transaction is left.
-    fn run(&mut self, input: &Input) -> Result<TransactionResult, TpccError>;
+    fn run(&mut self, input: &TransactionInput) -> Result<TransactionResult, TpccError>;
     /// Returns the counts of this connection alone; nothing if the database counts as a whole.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ pub trait Session {
 }
 
 /// Fills one database.
-pub trait Loader {
+pub trait TpccLoader {
     /// Returns the place of its tables for messages, and the kind of that place: a database, a
     /// schema.
     fn place(&self) -> (String, &'static str);
@@ -182,7 +182,7 @@ pub trait Loader {
     ///
     /// # Errors
     /// Those of the database.
-    fn has(&mut self, part: LoadUnit) -> Result<bool, TpccError> {
+    fn has(&mut self, part: FillUnit) -> Result<bool, TpccError> {
         let part = part.name();
         let sql = format!("SELECT count(*) FROM kit_filled WHERE piece = '{part}'");
         Ok(self.ask(&sql)? == [[Some(1)]])
@@ -191,7 +191,7 @@ pub trait Loader {
     ///
     /// # Errors
     /// Those of the database; nothing of the part exists then.
-    fn fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), TpccError>;
+    fn fill(&mut self, part: FillUnit, origin: &DatasetSpec) -> Result<(), TpccError>;
     /// Queries rows of numbers.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ pub trait Loader {
 }
 
 /// A database, or several that form one.
-pub trait Store: Sync {
+pub trait TpccStore: Sync {
     /// Returns its name for messages, without passwords.
     fn name(&self) -> String;
     /// Returns the product and version, such as `SQLite 3.50.1`.
@@ -221,7 +221,7 @@ pub trait Store: Sync {
     ///
     /// # Errors
     /// Those of the database.
-    fn loader(&self, shard: i32) -> Result<Box<dyn Loader + '_>, TpccError>;
+    fn loader(&self, shard: i32) -> Result<Box<dyn TpccLoader + '_>, TpccError>;
     /// Opens a connection to one of its databases, and passes it to `work`.
     ///
     /// # Errors
@@ -229,7 +229,7 @@ pub trait Store: Sync {
     fn session(
         &self,
         shard: i32,
-        work: &mut dyn FnMut(&mut dyn Session) -> Result<(), TpccError>,
+        work: &mut dyn FnMut(&mut dyn TpccSession) -> Result<(), TpccError>,
     ) -> Result<(), TpccError>;
     /// Returns the counts of the database as a whole, so far; nothing if each connection counts.
     ///

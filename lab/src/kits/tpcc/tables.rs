@@ -1,7 +1,7 @@
 //! The nine tables, the same in all databases.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Table {
+pub enum TpccTable {
     /// Items for sale; one table for all warehouses.
     Item,
     Warehouse,
@@ -16,81 +16,81 @@ pub enum Table {
 }
 
 /// All tables, in the order in which they are filled.
-pub const TABLES: [Table; 9] = [
-    Table::Item,
-    Table::Warehouse,
-    Table::District,
-    Table::Stock,
-    Table::Customer,
-    Table::History,
-    Table::Orders,
-    Table::NewOrder,
-    Table::OrderLine,
+pub const TABLES: [TpccTable; 9] = [
+    TpccTable::Item,
+    TpccTable::Warehouse,
+    TpccTable::District,
+    TpccTable::Stock,
+    TpccTable::Customer,
+    TpccTable::History,
+    TpccTable::Orders,
+    TpccTable::NewOrder,
+    TpccTable::OrderLine,
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TableColumn {
+pub struct TpccColumn {
     pub name: &'static str,
     /// Its type: `INTEGER` of four bytes, `BIGINT` of eight (cents, or microseconds since 1970), or
     /// `TEXT`.
     pub holds: &'static str,
 }
 
-impl Table {
+impl TpccTable {
     /// Returns its name. `order` is a word of SQL, hence the plural.
     pub const fn name(self) -> &'static str {
         match self {
-            Table::Item => "item",
-            Table::Warehouse => "warehouse",
-            Table::Stock => "stock",
-            Table::District => "district",
-            Table::Customer => "customer",
-            Table::History => "history",
-            Table::Orders => "orders",
-            Table::NewOrder => "new_order",
-            Table::OrderLine => "order_line",
+            TpccTable::Item => "item",
+            TpccTable::Warehouse => "warehouse",
+            TpccTable::Stock => "stock",
+            TpccTable::District => "district",
+            TpccTable::Customer => "customer",
+            TpccTable::History => "history",
+            TpccTable::Orders => "orders",
+            TpccTable::NewOrder => "new_order",
+            TpccTable::OrderLine => "order_line",
         }
     }
 
     /// Returns its columns in SQL types that all databases know. The columns of the key come first.
     const fn schema(self) -> &'static str {
         match self {
-            Table::Item => {
+            TpccTable::Item => {
                 "i_id INTEGER, i_im_id INTEGER, i_name TEXT, i_price BIGINT, i_data TEXT"
             }
-            Table::Warehouse => {
+            TpccTable::Warehouse => {
                 "w_id INTEGER, w_name TEXT, w_street_1 TEXT, w_street_2 TEXT, w_city TEXT, \
                  w_state TEXT, w_zip TEXT, w_tax INTEGER, w_ytd BIGINT"
             }
-            Table::Stock => {
+            TpccTable::Stock => {
                 "s_w_id INTEGER, s_i_id INTEGER, s_quantity INTEGER, s_ytd INTEGER, \
                  s_order_cnt INTEGER, s_remote_cnt INTEGER, s_dist_01 TEXT, s_dist_02 TEXT, \
                  s_dist_03 TEXT, s_dist_04 TEXT, s_dist_05 TEXT, s_dist_06 TEXT, \
                  s_dist_07 TEXT, s_dist_08 TEXT, s_dist_09 TEXT, s_dist_10 TEXT, s_data TEXT"
             }
-            Table::District => {
+            TpccTable::District => {
                 "d_w_id INTEGER, d_id INTEGER, d_name TEXT, d_street_1 TEXT, d_street_2 TEXT, \
                  d_city TEXT, d_state TEXT, d_zip TEXT, d_tax INTEGER, d_ytd BIGINT, \
                  d_next_o_id INTEGER"
             }
-            Table::Customer => {
+            TpccTable::Customer => {
                 "c_w_id INTEGER, c_d_id INTEGER, c_id INTEGER, c_last TEXT, c_middle TEXT, \
                  c_first TEXT, c_street_1 TEXT, c_street_2 TEXT, c_city TEXT, c_state TEXT, \
                  c_zip TEXT, c_phone TEXT, c_since BIGINT, c_credit TEXT, c_credit_lim BIGINT, \
                  c_discount INTEGER, c_balance BIGINT, c_ytd_payment BIGINT, \
                  c_payment_cnt INTEGER, c_delivery_cnt INTEGER, c_data TEXT"
             }
-            Table::History => {
+            TpccTable::History => {
                 "h_c_id INTEGER, h_c_d_id INTEGER, h_c_w_id INTEGER, h_d_id INTEGER, \
                  h_w_id INTEGER, h_date BIGINT, h_amount BIGINT, h_data TEXT"
             }
-            Table::Orders => {
+            TpccTable::Orders => {
                 "o_w_id INTEGER, o_d_id INTEGER, o_id INTEGER, o_c_id INTEGER, \
                  o_entry_d BIGINT, o_carrier_id INTEGER, o_ol_cnt INTEGER, \
                  o_all_local INTEGER"
             }
-            Table::NewOrder => "no_w_id INTEGER, no_d_id INTEGER, no_o_id INTEGER",
-            Table::OrderLine => {
+            TpccTable::NewOrder => "no_w_id INTEGER, no_d_id INTEGER, no_o_id INTEGER",
+            TpccTable::OrderLine => {
                 "ol_w_id INTEGER, ol_d_id INTEGER, ol_o_id INTEGER, ol_number INTEGER, \
                  ol_i_id INTEGER, ol_supply_w_id INTEGER, ol_delivery_d BIGINT, \
                  ol_quantity INTEGER, ol_amount BIGINT, ol_dist_info TEXT"
@@ -99,21 +99,21 @@ impl Table {
     }
 
     /// Returns its columns. The columns of the key come first.
-    pub fn columns(self) -> Vec<TableColumn> {
+    pub fn columns(self) -> Vec<TpccColumn> {
         let words = self.schema().split(", ").filter_map(|c| c.split_once(' '));
         words
-            .map(|(name, holds)| TableColumn { name, holds })
+            .map(|(name, holds)| TpccColumn { name, holds })
             .collect()
     }
 
     /// Returns the number of columns of its key; history has none.
     const fn key_columns(self) -> usize {
         match self {
-            Table::Item | Table::Warehouse => 1,
-            Table::Stock | Table::District => 2,
-            Table::Customer | Table::Orders | Table::NewOrder => 3,
-            Table::OrderLine => 4,
-            Table::History => 0,
+            TpccTable::Item | TpccTable::Warehouse => 1,
+            TpccTable::Stock | TpccTable::District => 2,
+            TpccTable::Customer | TpccTable::Orders | TpccTable::NewOrder => 3,
+            TpccTable::OrderLine => 4,
+            TpccTable::History => 0,
         }
     }
 
@@ -127,7 +127,7 @@ impl Table {
     /// `NULL`.
     pub(crate) fn definition(self) -> String {
         let may_be_null = |name| matches!(name, "o_carrier_id" | "ol_delivery_d");
-        let one = |column: &TableColumn| {
+        let one = |column: &TpccColumn| {
             let not_null = if may_be_null(column.name) {
                 ""
             } else {
@@ -142,11 +142,14 @@ impl Table {
     /// Returns true for rows that are narrow enough to be in the tree of their key. Wide rows leave
     /// room for few keys in an inner page, and make the tree deep.
     pub(crate) const fn is_in_its_key(self) -> bool {
-        matches!(self, Table::Orders | Table::NewOrder | Table::OrderLine)
+        matches!(
+            self,
+            TpccTable::Orders | TpccTable::NewOrder | TpccTable::OrderLine
+        )
     }
 }
 
-fn names(columns: &[TableColumn]) -> String {
+fn names(columns: &[TpccColumn]) -> String {
     let all: Vec<&str> = columns.iter().map(|c| c.name).collect();
     all.join(", ")
 }
@@ -179,9 +182,9 @@ mod tests {
     #[test]
     fn keys_begin_with_the_warehouse() {
         assert_eq!(
-            Table::OrderLine.key().unwrap(),
+            TpccTable::OrderLine.key().unwrap(),
             "ol_w_id, ol_d_id, ol_o_id, ol_number"
         );
-        assert_eq!(Table::History.key(), None);
+        assert_eq!(TpccTable::History.key(), None);
     }
 }

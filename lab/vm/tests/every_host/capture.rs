@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::process::pagemap_text::write_pages;
-use hugeleaf_sys::{Kernel, ScanDetail};
+use hugeleaf_sys::{Kernel, PageScanDetail};
 use hugeleaf_units::Range;
 
 use crate::kernel::{smaps, text};
@@ -157,7 +157,9 @@ fn pages(pid: u32) -> String {
     let kernel = Kernel::new();
     let maps = smaps(pid).into_iter().filter_map(|mapping| {
         let range = Range::new(mapping.start, mapping.end).ok()?;
-        kernel.page_map(&file, range, ScanDetail::Exclusive).ok()
+        kernel
+            .page_map(&file, range, PageScanDetail::Exclusive)
+            .ok()
     });
     write_pages(&maps.flat_map(|map| map.runs).collect::<Vec<_>>())
 }

@@ -6,7 +6,7 @@ use hugeleaf_proof::bench::chase::{ChaseSettings, cache_line};
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_workload::AskedPages;
 
-use super::setup::{OutputArgs, Setup};
+use super::setup::{BenchSetup, OutputArgs};
 use super::size_lists::parse_rounds;
 use super::size_lists::{WorkingSets, named, usual};
 use crate::context::{Context, Failure};
@@ -56,7 +56,7 @@ impl Args {
     pub(super) fn settings(
         &self,
         context: &Context,
-        setup: &Setup,
+        setup: &BenchSetup,
     ) -> Result<ChaseSettings, Failure> {
         let (host, most) = (&setup.host, setup.most);
         let sizes = match &self.sizes {

@@ -20,7 +20,7 @@ pub struct OutputArgs {
     pub html: Option<PathBuf>,
 }
 
-pub struct Setup {
+pub struct BenchSetup {
     pub host: Host,
     pub circumstances: Provenance,
     /// Maximum amount of ordinary memory to allocate.
@@ -28,8 +28,8 @@ pub struct Setup {
     pub program: PathBuf,
 }
 
-impl Setup {
-    pub fn new(name: &str, output: &OutputArgs, context: &Context) -> Result<Setup, Failure> {
+impl BenchSetup {
+    pub fn new(name: &str, output: &OutputArgs, context: &Context) -> Result<BenchSetup, Failure> {
         context.need_live("bench")?;
         let host = context.host()?;
         let Some(most) = memory_limit(&context.root) else {
@@ -56,7 +56,7 @@ impl Setup {
         let circumstances = circumstances(&context.root, &host, &command);
         let program = context.program()?;
         context.stop_on_signals()?;
-        Ok(Setup {
+        Ok(BenchSetup {
             program,
             host,
             circumstances,

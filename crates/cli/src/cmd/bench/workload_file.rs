@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::bench::workload_file::{
-    WorkloadArm, WorkloadBenchSettings, WorkloadPages, measure, merged,
+    ArmPageSource, WorkloadArm, WorkloadBenchSettings, measure, merged,
 };
 use hugeleaf_proof::bench::{BenchContext, BenchEvent, memory_limit};
 use hugeleaf_proof::result_format::Results;
@@ -46,7 +46,7 @@ pub struct Args {
     /// Pages to compare, separated by commas [default: the file's own arms, or else base pages,
     /// THP, and promoted (servers) or run]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pages: Vec<WorkloadPages>,
+    pages: Vec<ArmPageSource>,
     /// Arm that sets a workload variable, env.VARIABLE or pages; flags with the same name form one
     /// arm
     #[arg(long = "arm", value_name = "NAME=KEY=VALUE", conflicts_with = "pages")]
@@ -199,7 +199,7 @@ impl Args {
         let resume = self
             .resume
             .as_deref()
-            .map(crate::cmd::result_files::read)
+            .map(crate::cmd::read_results::read)
             .transpose()?;
         let path = self.resume.clone().or_else(|| self.output.output.clone());
         let settings = WorkloadBenchSettings {
@@ -241,7 +241,7 @@ impl Args {
         if !self.arms.is_empty() {
             return merged(self.arms.iter().cloned());
         }
-        let of = |pages: WorkloadPages| WorkloadArm {
+        let of = |pages: ArmPageSource| WorkloadArm {
             name: pages.label(machine.host),
             pages: Some(pages),
             ..WorkloadArm::default()
@@ -262,7 +262,7 @@ impl Args {
 }
 
 /// Returns the default arms: base pages, THP, and promotion at run time where possible.
-fn usual(described: &WorkloadSpec, machine: &BenchContext<'_>) -> Vec<WorkloadPages> {
+fn usual(described: &WorkloadSpec, machine: &BenchContext<'_>) -> Vec<ArmPageSource> {
     let base = machine.host.base_page.to_string();
     let huge = machine
         .host

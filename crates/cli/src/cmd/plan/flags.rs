@@ -6,7 +6,7 @@ use std::time::Duration;
 use hugeleaf_plan::Margin;
 use hugeleaf_units::{Ladder, parse_time};
 
-use super::source_flags::SourceFlags;
+use super::demand_source_flags::DemandSourceFlags;
 
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(value_name = "TARGET")]
     pub(super) targets: Vec<String>,
     #[command(flatten)]
-    pub(super) sources: SourceFlags,
+    pub(super) sources: DemandSourceFlags,
     /// Name of the service that --bytes or --mover is for
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,

@@ -1,7 +1,7 @@
 //! Finds the services that flags and targets name.
 
 use hugeleaf_host::demand::{
-    DemandError, DemandSource, Service, User, read_services, read_source, read_user,
+    DemandError, Service, ServiceSelector, User, read_services, read_source, read_user,
 };
 use hugeleaf_host::{Fact, Host};
 
@@ -25,8 +25,7 @@ pub fn services(
 ) -> Result<(Vec<Service>, Vec<String>), Failure> {
     let mut services = Vec::new();
     let named = sources(args, host, context)?;
-    let is_synthetic =
-        |source: &DemandSource| matches!(source, DemandSource::Flag(kind, _) if kind.is_synthetic);
+    let is_synthetic = |source: &ServiceSelector| matches!(source, ServiceSelector::Flag(kind, _) if kind.is_synthetic);
     let says_more = args.name.is_some() || args.user.is_some() || args.node.is_some();
     if says_more && args.mount.is_none() && !named.iter().any(is_synthetic) {
         return Err(Failure::usage(
@@ -66,14 +65,14 @@ pub fn services(
 }
 
 /// Returns the sources of demand: targets first, then flags in the order of their table.
-fn sources(args: &Args, host: &Host, context: &Context) -> Result<Vec<DemandSource>, Failure> {
-    let target = |target: &String| match DemandSource::of_target(target, host) {
+fn sources(args: &Args, host: &Host, context: &Context) -> Result<Vec<ServiceSelector>, Failure> {
+    let target = |target: &String| match ServiceSelector::of_target(target, host) {
         Some(source) => Ok(source),
-        None => Ok(DemandSource::Pids(
+        None => Ok(ServiceSelector::Pids(
             context.targets(std::slice::from_ref(target), AmbiguityPolicy::All)?,
         )),
     };
-    let targets: Result<Vec<DemandSource>, Failure> = args.targets.iter().map(target).collect();
+    let targets: Result<Vec<ServiceSelector>, Failure> = args.targets.iter().map(target).collect();
     Ok(targets?
         .into_iter()
         .chain(args.sources.0.iter().cloned())

@@ -6,7 +6,7 @@ use hugeleaf_proof::write_whole;
 use hugeleaf_report::flame_graph;
 use hugeleaf_report::trace::{self as view, PARTS, TraceSection, TraceView};
 use hugeleaf_trace::read_trace;
-use hugeleaf_trace::tables::{Scope, locks, profile};
+use hugeleaf_trace::tables::{TableScope, locks, profile};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace_findings::findings;
 
@@ -78,7 +78,7 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
             context.answer(screen, || view::json(&shown, Some(&found)), page)?;
         }
         (_, Some(function)) => {
-            let found = profile::callers(&trace, Scope::Host, function).ok_or_else(|| {
+            let found = profile::callers(&trace, TableScope::Host, function).ok_or_else(|| {
                 let what = format!("no sample has a function '{function}' on its stack");
                 not_there(&shown, &what, "functions --all")
             })?;

@@ -97,7 +97,7 @@ fn a_pool_that_was_on_its_way_is_ours_and_one_that_was_done_is_not() {
 #[test]
 fn a_block_is_cut_out_of_a_file_that_others_changed() {
     let file = |bytes: &[u8]| PathState::File {
-        content: Content(bytes.to_vec()),
+        content: FileContent(bytes.to_vec()),
         mode: 0o600,
         uid: 1,
         gid: 2,

@@ -1,16 +1,16 @@
 use super::*;
 use crate::Provenance;
-use crate::result_format::Row;
+use crate::result_format::ResultRow;
 use crate::stats::StatisticalTest;
 use hugeleaf_host::Host;
 use hugeleaf_sys::Kernel;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-fn row(samples: Vec<(usize, f64)>) -> Row {
+fn row(samples: Vec<(usize, f64)>) -> ResultRow {
     let samples = samples.into_iter();
     let samples = samples.map(|(round, ns)| Sample::new(round, ns)).collect();
-    Row::new("base", Vec::new(), Quantity::time("read", "ns"), samples)
+    ResultRow::new("base", Vec::new(), Quantity::time("read", "ns"), samples)
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn live() -> Host {
 }
 
 /// Returns an arm's rows of a quantity that have samples.
-fn rows<'a>(results: &'a Results, arm: &str, what: &str) -> Vec<&'a Row> {
-    let is_it = |row: &&Row| row.arm == arm && row.quantity.name == what;
+fn rows<'a>(results: &'a Results, arm: &str, what: &str) -> Vec<&'a ResultRow> {
+    let is_it = |row: &&ResultRow| row.arm == arm && row.quantity.name == what;
     let rows = results.rows.iter().filter(is_it);
     rows.filter(|row| !row.samples.is_empty()).collect()
 }

@@ -14,13 +14,13 @@ use crate::bench::{BenchContext, under_run};
 pub struct WorkloadArm {
     pub name: String,
     /// Its pages; `None` for the program's own.
-    pub pages: Option<WorkloadPages>,
+    pub pages: Option<ArmPageSource>,
     pub set: Vec<(String, String)>,
     pub environment: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkloadPages {
+pub enum ArmPageSource {
     /// A size and kind, provided by `hugeleaf run`; base pages by disabling THP.
     Asked(AskedPages),
     /// The default of `hugeleaf run`.
@@ -28,44 +28,44 @@ pub enum WorkloadPages {
     Promoted,
 }
 
-impl FromStr for WorkloadPages {
+impl FromStr for ArmPageSource {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<WorkloadPages, String> {
+    fn from_str(text: &str) -> Result<ArmPageSource, String> {
         match text {
-            "run" => Ok(WorkloadPages::Run),
-            "promoted" => Ok(WorkloadPages::Promoted),
+            "run" => Ok(ArmPageSource::Run),
+            "promoted" => Ok(ArmPageSource::Promoted),
             _ => {
-                let asked = text.parse().map(WorkloadPages::Asked);
+                let asked = text.parse().map(ArmPageSource::Asked);
                 asked.map_err(|e| format!("{e}, run or promoted"))
             }
         }
     }
 }
 
-impl WorkloadPages {
+impl ArmPageSource {
     pub fn label(self, host: &Host) -> String {
         match self {
-            WorkloadPages::Asked(asked) => PageArm::resolve(asked, host).to_string(),
-            WorkloadPages::Run => "run".to_owned(),
-            WorkloadPages::Promoted => "promoted".to_owned(),
+            ArmPageSource::Asked(asked) => PageArm::resolve(asked, host).to_string(),
+            ArmPageSource::Run => "run".to_owned(),
+            ArmPageSource::Promoted => "promoted".to_owned(),
         }
     }
 
     /// Returns the name by which a file rules these pages out.
     pub(super) fn kind(self, host: &Host) -> &'static str {
         match self {
-            WorkloadPages::Run => "run",
-            WorkloadPages::Promoted => "promoted",
-            WorkloadPages::Asked(asked) => PageArm::resolve(asked, host).kind.name(),
+            ArmPageSource::Run => "run",
+            ArmPageSource::Promoted => "promoted",
+            ArmPageSource::Asked(asked) => PageArm::resolve(asked, host).kind.name(),
         }
     }
 
     /// Returns the required size and kind; `None` if any huge page will do.
     pub(super) fn required_pages(self, host: &Host) -> Option<PageArm> {
         match self {
-            WorkloadPages::Asked(asked) => Some(PageArm::resolve(asked, host)),
-            WorkloadPages::Run | WorkloadPages::Promoted => None,
+            ArmPageSource::Asked(asked) => Some(PageArm::resolve(asked, host)),
+            ArmPageSource::Run | ArmPageSource::Promoted => None,
         }
     }
 
@@ -76,7 +76,7 @@ impl WorkloadPages {
 
     pub(super) fn start_with(self, machine: &BenchContext<'_>) -> Vec<OsString> {
         match (self, self.required_pages(machine.host)) {
-            (WorkloadPages::Run, _) => under_run(machine.program, &[]),
+            (ArmPageSource::Run, _) => under_run(machine.program, &[]),
             (_, Some(arm)) if arm.kind != PageKind::Base => {
                 let ladder = arm.to_string();
                 under_run(machine.program, &["--data", &ladder, "--shm", &ladder])
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(arms[0].set, [pair("server", "/a b=c")]);
         assert_eq!(
             (arms[1].pages, arms[1].set.len()),
-            (Some(WorkloadPages::Promoted), 1)
+            (Some(ArmPageSource::Promoted), 1)
         );
         assert_eq!(arms[1].environment, [pair("X", "1")]);
         for text in ["", "old", "old=x", "=x=y", "a==y", "a=pages=large"] {

@@ -8,11 +8,11 @@ use hugeleaf_host::Root;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::shell_word;
 use hugeleaf_workload::workload_file::{
-    Figure, LoadOutput, Runner, RunnerError, RunningServer, Script, figures,
+    LoadOutput, MetricValue, Runner, RunnerError, RunningServer, Script, figures,
 };
 
 use super::WorkloadBenchSettings;
-use super::arm::{WorkloadArm, WorkloadPages};
+use super::arm::{ArmPageSource, WorkloadArm};
 use super::peak_memory::PeakMemory;
 use crate::bench::{BenchContext, BenchError, MissingPages, lacks_pool, promote};
 
@@ -59,7 +59,7 @@ pub(super) fn variables(
 }
 
 pub(super) struct ArmRunResult {
-    pub(super) figures: Vec<Figure>,
+    pub(super) figures: Vec<MetricValue>,
     pub(super) counted: BTreeMap<String, f64>,
     pub(super) seen: PeakMemory,
     pub(super) promoted_seconds: Option<f64>,
@@ -176,7 +176,7 @@ impl ArmRun<'_> {
                 self.settings.dry_run("shows the pages it excludes"),
             );
         }
-        if pages == WorkloadPages::Promoted && described.server.is_none() {
+        if pages == ArmPageSource::Promoted && described.server.is_none() {
             let reason = "it has no server that could be promoted".to_owned();
             let given = shell_word(self.settings.given);
             return lacking(reason, format!("hugeleaf bench {given} --pages run"));
@@ -203,7 +203,7 @@ impl ArmRun<'_> {
         seen: &mut PeakMemory,
     ) -> Result<Option<f64>, BenchError> {
         let (host, described) = (self.machine.host, self.settings.described);
-        let wants = self.arm.pages == Some(WorkloadPages::Promoted);
+        let wants = self.arm.pages == Some(ArmPageSource::Promoted);
         let mut promoted = None;
         let root = Root::live();
         if let Some(warm) = &described.load.warm {

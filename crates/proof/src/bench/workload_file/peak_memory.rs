@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{
-    Host, PageUsage, ReadDetail, ResolvedTarget, Root, Target, read_process, totals,
+    Host, PageUsage, ReadDetail, ResolvedTarget, Root, Target, memory_totals, read_process,
 };
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind};
@@ -38,7 +38,7 @@ impl PeakMemory {
         let read = |pid: &Pid| read_process(root, &kernel, host, *pid, ReadDetail::Segments).ok();
         let processes: Vec<_> = pids.iter().filter_map(read).collect();
         self.at = Some(Instant::now());
-        let pages = totals::process_memory(&processes);
+        let pages = memory_totals::process_memory(&processes);
         let resident: Bytes = pages.iter().map(|held| held.bytes).sum();
         if resident >= self.resident {
             (self.pages, self.resident) = (pages, resident);

@@ -2,8 +2,8 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{EventSource, Interval, Pressure, SourceState, TargetInterval};
-use hugeleaf_trace::tables::data_sources::{DataSource, not_measured};
 use hugeleaf_trace::tables::interval_totals::{self, CpuTime};
+use hugeleaf_trace::tables::not_measured::{TraceDataKind, not_measured};
 use hugeleaf_trace::tables::{io_and_pins, memory};
 use hugeleaf_units::Bytes;
 
@@ -42,13 +42,13 @@ pub(crate) fn cpu(trace: &Trace) -> Section {
         .right("CPU SECONDS", |(.., cpu)| {
             Cell::decimal(Some(cpu.user + cpu.system), 1)
         });
-    let none = missing_or(trace, DataSource::CpuTime, "no intervals");
+    let none = missing_or(trace, TraceDataKind::CpuTime, "no intervals");
     table("CPU time", rows, none)
 }
 
 /// Returns one interval a second, in the style of vmstat.
 pub(super) fn intervals(trace: &Trace) -> Section {
-    let sources = [DataSource::CpuTime, DataSource::Vmstat];
+    let sources = [TraceDataKind::CpuTime, TraceDataKind::Vmstat];
     let [has_stat, has_vmstat] = sources.map(|what| is_measured(trace, what));
     let has_target = trace.target.is_some();
     let share = |i: &Interval, time: f64| whole_part(CpuTime::from_interval(i).share(time));
@@ -133,7 +133,7 @@ pub(super) fn io(trace: &Trace) -> Section {
         .right("A SECOND", a_second)
         .left("NAME", |row| row.name.clone());
     let none = "the target's threads read and wrote nothing";
-    let none = missing_or(trace, DataSource::Io, none);
+    let none = missing_or(trace, TraceDataKind::Io, none);
     let work = io_and_pins::work(trace).map(|work| work_line(trace, &work));
     table("I/O by thread", rows, none).noted(work)
 }
@@ -197,7 +197,7 @@ pub(super) fn counters(trace: &Trace) -> Section {
             short(1000.0 * walks / instructions)
         ));
     }
-    let none = missing_or(trace, DataSource::Counters, "none on this host");
+    let none = missing_or(trace, TraceDataKind::Counters, "none on this host");
     table("Counters of the CPU", rows, none).noted(notes)
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{MemoryState, PageSizeUsage, StackSample};
-use hugeleaf_trace::tables::data_sources::{DataSource, not_measured};
-use hugeleaf_trace::tables::memory::{SizeRow, newest, segments as rows_of, sizes};
-use hugeleaf_trace::tables::{Scope, interval_totals};
+use hugeleaf_trace::tables::memory::{PageSizeRow, newest, segments as rows_of, sizes};
+use hugeleaf_trace::tables::not_measured::{TraceDataKind, not_measured};
+use hugeleaf_trace::tables::{TableScope, interval_totals};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
@@ -18,7 +18,7 @@ use super::super::format::{
 use crate::document::{ColumnShrink, ContentBlock, Section, Table};
 
 pub(super) fn faults(trace: &Trace) -> Vec<Section> {
-    let sizes = match not_measured(trace, DataSource::Vmstat) {
+    let sizes = match not_measured(trace, TraceDataKind::Vmstat) {
         Some(_) => Vec::new(),
         None => interval_totals::faults_by_size(trace),
     };
@@ -29,7 +29,7 @@ pub(super) fn faults(trace: &Trace) -> Vec<Section> {
         .right("A SECOND", |size| rate(size.count, trace.seconds))
         .right("SHARE", |size| part_of(size.count, all));
     let note = "The kernel does not count hugetlb faults separately; they are under the base page.";
-    let none = missing_or(trace, DataSource::Vmstat, "no page faults");
+    let none = missing_or(trace, TraceDataKind::Vmstat, "no page faults");
     let title = "Page faults by size";
     let by_size = table(title, rows, none).noted([note.to_owned()]);
     let process = |fault: &StackSample| trace.processes[fault.process as usize].name.clone();
@@ -59,12 +59,12 @@ fn faults_by(trace: &Trace, what: &str, name: impl Fn(&StackSample) -> String) -
         .right("FAULTS", |(_, n)| count(*n))
         .right("SHARE", |(_, n)| part_of(*n, all))
         .left(what.to_uppercase(), |(name, _)| name.clone());
-    let none = missing_or(trace, DataSource::FaultSamples, "none were sampled");
+    let none = missing_or(trace, TraceDataKind::FaultSamples, "none were sampled");
     table(format!("Page faults by {what}"), rows, none)
 }
 
-fn by_size(title: String, drawn: Vec<ContentBlock>, rows: Vec<SizeRow>) -> Section {
-    let sum = |of: fn(&SizeRow) -> Option<u64>| -> u64 { rows.iter().filter_map(of).sum() };
+fn by_size(title: String, drawn: Vec<ContentBlock>, rows: Vec<PageSizeRow>) -> Section {
+    let sum = |of: fn(&PageSizeRow) -> Option<u64>| -> u64 { rows.iter().filter_map(of).sum() };
     let (before, after) = (sum(|r| r.before), sum(|r| r.after));
     let rows = Table::from_items(rows)
         .left("PAGES OF", |row| page(row.page_bytes, &row.kind))
@@ -83,7 +83,7 @@ pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
         let drawn = std::mem::take(&mut drawn);
         let note =
             "Memory that several of its processes share is counted in each of them.".to_owned();
-        sections.push(by_size(title, drawn, sizes(trace, Scope::Target)).noted([note]));
+        sections.push(by_size(title, drawn, sizes(trace, TableScope::Target)).noted([note]));
     }
     let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
     let (before, after) = (tables(&trace.memory_before), tables(&trace.memory_after));
@@ -92,7 +92,7 @@ pub(crate) fn pages(trace: &Trace) -> Vec<Section> {
         format!("Page tables: {before} before, {after} after.")
     });
     let title = "Memory of the host by page size".to_owned();
-    sections.push(by_size(title, drawn, sizes(trace, Scope::Host)).noted(note));
+    sections.push(by_size(title, drawn, sizes(trace, TableScope::Host)).noted(note));
     sections
 }
 
@@ -118,7 +118,7 @@ pub(super) fn segments(trace: &Trace) -> Section {
         .left("ASKED", |row| row.segment.asked.clone())
         .left("GOT", |row| on_sizes(&row.segment.by_page_size));
     let none = match (newest(trace), &trace.target) {
-        (None, _) => missing_or(trace, DataSource::Memory, "not read"),
+        (None, _) => missing_or(trace, TraceDataKind::Memory, "not read"),
         (Some(_), None) => "not read: segments are recorded only for a target".to_owned(),
         (Some(_), Some(_)) => "no segment of the target could be read".to_owned(),
     };
@@ -139,7 +139,7 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
         .left("COUNTER", |counter| counter.name.clone())
         .right("TOTAL", |counter| count(counter.total))
         .right("A SECOND", |counter| rate(counter.total, trace.seconds));
-    let none = missing_or(trace, DataSource::Vmstat, "no counter changed");
+    let none = missing_or(trace, TraceDataKind::Vmstat, "no counter changed");
     let counters = table("Counters of the memory management", rows, none);
 
     // Key: event, result, and the process that caused it.
@@ -162,7 +162,7 @@ pub(super) fn events(trace: &Trace) -> Vec<Section> {
         .right("PAGES", |(_, sums)| sums.pages.map(count))
         .right("TOOK", |(_, sums)| sums.nanos.map(nanos))
         .left("PROCESS", |([.., by], _)| (*by).to_owned());
-    let sources = [DataSource::MemoryEvents, DataSource::TlbFlushes];
+    let sources = [TraceDataKind::MemoryEvents, TraceDataKind::TlbFlushes];
     let (none, notes) = missing_sources(trace, &sources, "none were seen");
     let events = table("Events of the memory management", rows, none).noted(notes);
     vec![counters, events]

@@ -2,9 +2,9 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Lock, LockTotals};
-use hugeleaf_trace::tables::data_sources::DataSource;
+use hugeleaf_trace::tables::not_measured::TraceDataKind;
 use hugeleaf_trace::tables::profile;
-use hugeleaf_trace::tables::{Scope, interval_totals, io_and_pins, locks, share};
+use hugeleaf_trace::tables::{TableScope, interval_totals, io_and_pins, locks, share};
 use hugeleaf_units::Bytes;
 
 use super::super::charts;
@@ -17,10 +17,10 @@ use crate::document::{Cell, ColumnShrink, ContentBlock, Section, Table, TableBui
 const WAY: usize = 5;
 
 fn no_samples(trace: &Trace) -> String {
-    missing_or(trace, DataSource::CpuSamples, "no samples")
+    missing_or(trace, TraceDataKind::CpuSamples, "no samples")
 }
 
-fn total(trace: &Trace, of: Scope) -> u64 {
+fn total(trace: &Trace, of: TableScope) -> u64 {
     profile::modes(trace, of).total()
 }
 
@@ -30,12 +30,12 @@ fn of_busy(trace: &Trace) -> Option<String> {
     let (busy, idle) = (count(counted.busy), count(counted.idle));
     let text =
         format!("Shares are of the {busy} samples on busy CPUs; {idle} samples found an idle CPU.");
-    is_measured(trace, DataSource::CpuSamples).then_some(text)
+    is_measured(trace, TraceDataKind::CpuSamples).then_some(text)
 }
 
 /// Returns kernel, user and other time by process, in the style of tprof.
 pub(super) fn processes(trace: &Trace) -> Section {
-    let all = total(trace, Scope::Host);
+    let all = total(trace, TableScope::Host);
     let rows = Table::from_items(profile::by_process(trace))
         .left("PROCESS", |row| row.name.clone())
         .right("NUMBER", |row| row.processes)
@@ -51,8 +51,8 @@ pub(super) fn processes(trace: &Trace) -> Section {
 }
 
 pub(super) fn threads(trace: &Trace) -> Section {
-    let all = total(trace, Scope::Host);
-    let rows = Table::from_items(profile::by_thread(trace, Scope::Host))
+    let all = total(trace, TableScope::Host);
+    let rows = Table::from_items(profile::by_thread(trace, TableScope::Host))
         .right("THREAD", |row| row.tid)
         .right("PROCESS", |row| row.pid)
         .right("TOTAL", |row| part_of(row.modes.total(), all))
@@ -62,7 +62,7 @@ pub(super) fn threads(trace: &Trace) -> Section {
     table("CPU profile by thread", rows, no_samples(trace))
 }
 
-fn by_function(trace: &Trace, of: Scope) -> TableBuilder<profile::SymbolRow> {
+fn by_function(trace: &Trace, of: TableScope) -> TableBuilder<profile::SymbolRow> {
     let all = total(trace, of);
     let rows = profile::by_symbol(trace, of).into_iter();
     Table::from_items(rows.filter(|row| row.samples > 0))
@@ -75,7 +75,7 @@ fn by_function(trace: &Trace, of: Scope) -> TableBuilder<profile::SymbolRow> {
 }
 
 pub(super) fn functions(trace: &Trace) -> Section {
-    let rows = by_function(trace, Scope::Host);
+    let rows = by_function(trace, TableScope::Host);
     table("CPU profile by function", rows, no_samples(trace)).noted(of_busy(trace))
 }
 
@@ -85,15 +85,15 @@ pub(super) fn target_functions(trace: &Trace) -> Section {
         None => "CPU profile by function".to_owned(),
     };
     let drawn: Vec<ContentBlock> = vec![
-        charts::functions(trace, Scope::Target).into(),
+        charts::functions(trace, TableScope::Target).into(),
         charts::flames(trace).into(),
     ];
-    let none = missing_or(trace, DataSource::CpuSamples, "no samples of it");
-    drawn_table(title, drawn, by_function(trace, Scope::Target), none)
+    let none = missing_or(trace, TraceDataKind::CpuSamples, "no samples of it");
+    drawn_table(title, drawn, by_function(trace, TableScope::Target), none)
 }
 
 fn no_locks(trace: &Trace) -> String {
-    missing_or(trace, DataSource::Locks, "no thread waited for a lock")
+    missing_or(trace, TraceDataKind::Locks, "no thread waited for a lock")
 }
 
 fn waits<T>(table: TableBuilder<T>, totals: impl Fn(&T) -> LockTotals) -> TableBuilder<T> {
@@ -206,7 +206,7 @@ pub(super) fn pins(trace: &Trace) -> Section {
         .right("HUGE PAGES EACH", |row| pages(row, large))
         .right("FAILED", |row| row.failed.map(count))
         .right("THREADS", |row| row.threads);
-    let (none, mut notes) = missing_sources(trace, &DataSource::PINS, "no such calls");
+    let (none, mut notes) = missing_sources(trace, &TraceDataKind::PINS, "no such calls");
     let (locked, pinned) = interval_totals::held_in_place(trace);
     if locked > 0 || pinned > 0 {
         notes.push(format!(

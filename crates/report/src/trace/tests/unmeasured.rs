@@ -3,7 +3,7 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{EventSource, Interval, SourceState};
-use hugeleaf_trace::tables::data_sources::DataSource;
+use hugeleaf_trace::tables::not_measured::TraceDataKind;
 use hugeleaf_verdict::trace_findings::findings as judge;
 use serde_json::Value;
 
@@ -15,9 +15,9 @@ use crate::document::TextOptions;
 const WHY: &str = "the reason of this test";
 
 /// A trace in which one collection is missing and left no data.
-fn without(what: DataSource) -> Trace {
+fn without(what: TraceDataKind) -> Trace {
     let mut trace = testing::pinning();
-    trace.sources = DataSource::ALL
+    trace.sources = TraceDataKind::ALL
         .into_iter()
         .map(|each| EventSource {
             name: each.name().to_owned(),
@@ -31,14 +31,14 @@ fn without(what: DataSource) -> Trace {
         })
         .collect();
     match what {
-        DataSource::CpuSamples => trace.samples.clear(),
-        DataSource::FaultSamples => trace.faults.clear(),
-        DataSource::Locks => trace.locks.clear(),
-        DataSource::LockingCalls | DataSource::DirectIo | DataSource::Registrations => {
+        TraceDataKind::CpuSamples => trace.samples.clear(),
+        TraceDataKind::FaultSamples => trace.faults.clear(),
+        TraceDataKind::Locks => trace.locks.clear(),
+        TraceDataKind::LockingCalls | TraceDataKind::DirectIo | TraceDataKind::Registrations => {
             trace.pins.clear();
         }
-        DataSource::MemoryEvents | DataSource::TlbFlushes => trace.memory_events.clear(),
-        DataSource::CpuTime => trace.intervals.iter_mut().for_each(|i| {
+        TraceDataKind::MemoryEvents | TraceDataKind::TlbFlushes => trace.memory_events.clear(),
+        TraceDataKind::CpuTime => trace.intervals.iter_mut().for_each(|i| {
             *i = Interval {
                 user_seconds: 0.0,
                 system_seconds: 0.0,
@@ -47,7 +47,7 @@ fn without(what: DataSource) -> Trace {
                 ..i.clone()
             };
         }),
-        DataSource::Vmstat => {
+        TraceDataKind::Vmstat => {
             trace.memory_counters.clear();
             for interval in &mut trace.intervals {
                 interval.faults = 0;
@@ -57,41 +57,41 @@ fn without(what: DataSource) -> Trace {
                     .for_each(|size| size.count = 0);
             }
         }
-        DataSource::Io => {
+        TraceDataKind::Io => {
             let threads = trace.processes.iter_mut().flat_map(|p| &mut p.threads);
             threads.for_each(|thread| thread.io = None);
         }
-        DataSource::Memory => (trace.memory_before, trace.memory_after) = (None, None),
-        DataSource::Counters => trace.counters.clear(),
+        TraceDataKind::Memory => (trace.memory_before, trace.memory_after) = (None, None),
+        TraceDataKind::Counters => trace.counters.clear(),
     }
     trace
 }
 
 /// Texts that only a trace with this measurement may show, alone or in a comparison.
-const fn claims(what: DataSource) -> &'static [&'static str] {
+const fn claims(what: TraceDataKind) -> &'static [&'static str] {
     match what {
-        DataSource::CpuSamples => &["no samples", "0 samples", "No samples"],
-        DataSource::FaultSamples => &["none were sampled"],
-        DataSource::Locks => &["no thread waited", "No thread waited"],
+        TraceDataKind::CpuSamples => &["no samples", "0 samples", "No samples"],
+        TraceDataKind::FaultSamples => &["none were sampled"],
+        TraceDataKind::Locks => &["no thread waited", "No thread waited"],
         // The other two have a table of their own, with a note.
-        DataSource::DirectIo | DataSource::Registrations | DataSource::LockingCalls => &[],
-        DataSource::MemoryEvents | DataSource::TlbFlushes => &[],
-        DataSource::CpuTime => &["no intervals"],
-        DataSource::Vmstat => &["no page faults", "no counter changed"],
-        DataSource::Io => &["wrote nothing", "moved no data"],
-        DataSource::Memory => &[],
-        DataSource::Counters => &["none on this host"],
+        TraceDataKind::DirectIo | TraceDataKind::Registrations | TraceDataKind::LockingCalls => &[],
+        TraceDataKind::MemoryEvents | TraceDataKind::TlbFlushes => &[],
+        TraceDataKind::CpuTime => &["no intervals"],
+        TraceDataKind::Vmstat => &["no page faults", "no counter changed"],
+        TraceDataKind::Io => &["wrote nothing", "moved no data"],
+        TraceDataKind::Memory => &[],
+        TraceDataKind::Counters => &["none on this host"],
     }
 }
 
-const fn place(what: DataSource) -> Option<&'static str> {
+const fn place(what: TraceDataKind) -> Option<&'static str> {
     match what {
-        DataSource::CpuSamples => Some("profile"),
-        DataSource::Locks => Some("locks"),
-        DataSource::CpuTime => Some("cpu"),
-        DataSource::Vmstat => Some("faults"),
-        DataSource::Io => Some("io"),
-        DataSource::Memory => Some("pages"),
+        TraceDataKind::CpuSamples => Some("profile"),
+        TraceDataKind::Locks => Some("locks"),
+        TraceDataKind::CpuTime => Some("cpu"),
+        TraceDataKind::Vmstat => Some("faults"),
+        TraceDataKind::Io => Some("io"),
+        TraceDataKind::Memory => Some("pages"),
         _ => None,
     }
 }
@@ -129,14 +129,14 @@ fn all_texts(trace: &Trace, other: &Trace) -> Vec<(&'static str, String)> {
 #[test]
 fn what_was_not_measured_is_nowhere_said_to_be_nothing() {
     let whole = {
-        let mut trace = without(DataSource::Counters);
+        let mut trace = without(TraceDataKind::Counters);
         trace
             .sources
             .iter_mut()
             .for_each(|s| s.state = SourceState::Used);
         trace
     };
-    for what in DataSource::ALL {
+    for what in TraceDataKind::ALL {
         let trace = without(what);
         for (view, text) in all_texts(&trace, &whole) {
             for claim in claims(what) {
@@ -161,7 +161,7 @@ fn what_was_not_measured_is_nowhere_said_to_be_nothing() {
 
 #[test]
 fn an_answer_has_null_and_a_reason_and_no_zero() {
-    for what in DataSource::ALL {
+    for what in TraceDataKind::ALL {
         let trace = without(what);
         let shown = TraceView {
             trace: &trace,
@@ -179,17 +179,20 @@ fn an_answer_has_null_and_a_reason_and_no_zero() {
         }
         let interval = &answer["intervals"][0];
         let has = |name: &str| interval.get(name).is_some();
-        assert_eq!(has("user_seconds"), what != DataSource::CpuTime);
-        assert_eq!(has("faults"), what != DataSource::Vmstat);
+        assert_eq!(has("user_seconds"), what != TraceDataKind::CpuTime);
+        assert_eq!(has("faults"), what != TraceDataKind::Vmstat);
         let target = &interval["target"];
-        assert_eq!(target.get("read_bytes").is_some(), what != DataSource::Io);
+        assert_eq!(
+            target.get("read_bytes").is_some(),
+            what != TraceDataKind::Io
+        );
     }
 }
 
 /// One side measured nothing, shown as 0; the other did not measure, shown as `-`.
 #[test]
 fn a_comparison_tells_zero_from_unknown() {
-    let (blind, mut seeing) = (without(DataSource::Locks), testing::pinning());
+    let (blind, mut seeing) = (without(TraceDataKind::Locks), testing::pinning());
     seeing.sources = blind.sources.clone();
     seeing
         .sources
@@ -226,7 +229,7 @@ fn a_comparison_tells_zero_from_unknown() {
         serde_json::from_str(&diff_json(&testing::compared(&blind, &blind))).unwrap();
     assert!(answer["locks"].is_null() && answer["locks_error"].is_string());
     // A pinning call was observed without occurring, or was not observed.
-    let text = testing::compared(&seeing, &without(DataSource::LockingCalls))
+    let text = testing::compared(&seeing, &without(TraceDataKind::LockingCalls))
         .page()
         .text(TextOptions::plain(200));
     let row = text

@@ -1,9 +1,9 @@
 //! The commands of `why`, `run`, `promote` and `top` beside running programs that want other values.
 
 use super::*;
-use crate::advice::{JobScheduler, compaction, shmem_at_boot};
+use crate::advice::{BootTaskRunner, compaction, shmem_at_boot};
 use crate::findings::tests::testing::arm64_16k;
-use crate::run_requests::{RunFlags, RunMemoryKind, resolve};
+use crate::run_policy::{RunFlags, RunMemoryKind, resolve};
 use crate::unaligned_ends::ends;
 use crate::why::judge;
 use crate::why::tests::testing::{G, K, M, anon, process, shm};
@@ -49,7 +49,7 @@ fn of_promote(host: &Host) -> Vec<String> {
     let ends = ends(host).and_then(|ends| ends.command);
     let others = [
         compaction().next(host),
-        shmem_at_boot(host, JobScheduler::Unknown),
+        shmem_at_boot(host, BootTaskRunner::Unknown),
     ];
     let all = ends.into_iter().chain(others);
     all.map(|next| next.command).collect()
@@ -122,7 +122,9 @@ fn a_program_that_wants_no_thp_is_heard_by_every_screen() {
         let mut host = host.clone();
         thp(&mut host).enabled = word(thp_for_all);
         let file = crate::advice::Setting::thp("hugepages-64kB/enabled");
-        crate::advice::Change::new(file, text).check(&host).is_ok()
+        crate::advice::SettingChange::new(file, text)
+            .check(&host)
+            .is_ok()
     };
     assert!(to("inherit", "never") && !to("inherit", "always") && !to("always", "never"));
 }

@@ -1,6 +1,6 @@
 //! Hosts of the test kit, and the ids of findings.
 
-pub use hugeleaf_testkit::healthy_host::*;
+pub use hugeleaf_testkit::healthy_host_fixture::*;
 
 use crate::findings::Finding;
 

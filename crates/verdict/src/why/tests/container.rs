@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use crate::advice::{raised_limit, some_pages};
-use crate::run_requests::{RunFlags, resolve};
+use crate::run_policy::{RunFlags, resolve};
 
 fn inside(mut host: Host) -> Host {
     host.is_in_container = true;

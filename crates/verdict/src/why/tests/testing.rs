@@ -3,9 +3,9 @@
 
 use hugeleaf_host::{
     Buddy, Fact, FreeBlocks, Host, KernelLimits, Khugepaged, MappingRole, MappingSettings, Memory,
-    PageUsage, Pool, Process, ProcessMapping, Thp, ThpAdvice, ThpOrder, VmFlags,
+    PageUsage, Pool, Process, ProcessMapping, Thp, ThpAdvice, ThpSizeSettings, VmFlags,
 };
-use hugeleaf_host::{PageMap, PageRun, PageState, Pid, ProcessLimits};
+use hugeleaf_host::{PageMap, PageRun, PageState, Pid, ProcessMemoryLimits};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
 
 pub const K: u64 = 1024;
@@ -24,11 +24,11 @@ fn known(text: &str) -> Fact<String> {
     Fact::Known(text.to_owned())
 }
 
-fn orders() -> Vec<ThpOrder> {
+fn orders() -> Vec<ThpSizeSettings> {
     ["16K", "64K", "1M", "2M"]
         .map(|s| {
             let word = if s == "2M" { "inherit" } else { "never" };
-            ThpOrder {
+            ThpSizeSettings {
                 size: size(s),
                 anon: known(word),
                 shmem: known(word),
@@ -83,7 +83,7 @@ pub fn host() -> Host {
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes: vec![0],
-        compaction: hugeleaf_host::Compaction::default(),
+        compaction: hugeleaf_host::CompactionStalls::default(),
     }
 }
 
@@ -140,9 +140,9 @@ pub fn process(segments: Vec<ProcessMapping>) -> Process {
         thp_disabled: Fact::Known(false),
         resident,
         resident_anon: resident,
-        limits: ProcessLimits {
+        limits: ProcessMemoryLimits {
             memlock: Fact::Known(Bytes(8 * M)),
-            ..ProcessLimits::default()
+            ..ProcessMemoryLimits::default()
         },
         groups: vec![999],
         segments,

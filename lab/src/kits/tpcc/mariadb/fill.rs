@@ -8,9 +8,9 @@ use ::mysql::{Conn, Error, Row, TxOpts, Value};
 use super::error_mapping::{DATABASE, explain};
 use super::session::PROCEDURES;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::population::{FieldValue, Population};
-use crate::kits::tpcc::store::{DatasetSpec, LoadUnit, Loader};
-use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
+use crate::kits::tpcc::population::{FieldValue, RowGenerator};
+use crate::kits::tpcc::store::{DatasetSpec, FillUnit, TpccLoader};
+use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, TpccTable};
 
 pub(super) struct MariadbLoader<'s> {
     connection: Conn,
@@ -55,8 +55,8 @@ impl<'s> MariadbLoader<'s> {
         Ok(())
     }
 
-    fn try_fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), Error> {
-        if part == LoadUnit::Indexes {
+    fn try_fill(&mut self, part: FillUnit, origin: &DatasetSpec) -> Result<(), Error> {
+        if part == FillUnit::Indexes {
             for sql in MORE_INDEXES {
                 // An interrupted run may have left the preceding index.
                 let sql = sql.replace("CREATE INDEX", "CREATE INDEX IF NOT EXISTS");
@@ -69,10 +69,10 @@ impl<'s> MariadbLoader<'s> {
         }
         let mut transaction = self.connection.start_transaction(TxOpts::default())?;
         match part {
-            LoadUnit::Indexes => {}
-            LoadUnit::Items => insert(&mut transaction, Table::Item, 0, origin)?,
-            LoadUnit::Warehouse(warehouse) => {
-                for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
+            FillUnit::Indexes => {}
+            FillUnit::Items => insert(&mut transaction, TpccTable::Item, 0, origin)?,
+            FillUnit::Warehouse(warehouse) => {
+                for table in TABLES.into_iter().filter(|t| *t != TpccTable::Item) {
                     insert(&mut transaction, table, warehouse, origin)?;
                 }
             }
@@ -83,7 +83,7 @@ impl<'s> MariadbLoader<'s> {
 }
 
 /// Returns the definition of a table with its key; InnoDB stores the rows in the tree of that key.
-fn definition(table: Table) -> String {
+fn definition(table: TpccTable) -> String {
     // Texts of the standard are at most 500 characters long, and all are ASCII.
     let columns = table.definition().replace(" TEXT", " VARCHAR(500)");
     let key = table.key();
@@ -97,13 +97,13 @@ fn definition(table: Table) -> String {
 /// Inserts rows. Nothing in them needs escaping: texts are letters, digits and spaces.
 fn insert(
     connection: &mut impl Queryable,
-    table: Table,
+    table: TpccTable,
     warehouse: i32,
     origin: &DatasetSpec,
 ) -> Result<(), Error> {
     let head = format!("INSERT INTO {} VALUES ", table.name());
     let mut sql = String::with_capacity(CHUNK + CHUNK / 4);
-    Population::new(origin).rows(table, warehouse, &mut |fields| {
+    RowGenerator::new(origin).rows(table, warehouse, &mut |fields| {
         sql.push_str(if sql.is_empty() { &head } else { "," });
         for (at, field) in fields.iter().enumerate() {
             sql.push(if at == 0 { '(' } else { ',' });
@@ -137,7 +137,7 @@ fn in_its_words(sql: &str) -> String {
         .replace("ANALYZE kit_lines", "ANALYZE TABLE kit_lines")
 }
 
-impl Loader for MariadbLoader<'_> {
+impl TpccLoader for MariadbLoader<'_> {
     fn place(&self) -> (String, &'static str) {
         (format!("{}, database {DATABASE}", self.place), "database")
     }
@@ -164,7 +164,7 @@ impl Loader for MariadbLoader<'_> {
         self.try_create(origin).map_err(|e| explain(self.place, &e))
     }
 
-    fn fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
+    fn fill(&mut self, part: FillUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|e| explain(self.place, &e))
     }

@@ -6,9 +6,9 @@ use ::mysql::{Conn, Error, Params, Statement, Value};
 
 use super::error_mapping::{explain, is_conflict};
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::input::{CustomerSelector, Input, NewOrder};
+use crate::kits::tpcc::input::{CustomerSelector, NewOrderInput, TransactionInput};
 use crate::kits::tpcc::random::last_name;
-use crate::kits::tpcc::store::{Session, TransactionResult};
+use crate::kits::tpcc::store::{TpccSession, TransactionResult};
 
 /// Error state of New-Order's procedure for an item that does not exist, after its rollback.
 const UNUSED_ITEM: &str = "HL001";
@@ -67,8 +67,8 @@ fn who(customer: CustomerSelector) -> [Value; 2] {
 }
 
 /// Returns lines as three lists, since MariaDB's procedures take no arrays.
-fn lines(order: &NewOrder) -> [Value; 4] {
-    let list = |of: &dyn Fn(&crate::kits::tpcc::OrderLine) -> i32| {
+fn lines(order: &NewOrderInput) -> [Value; 4] {
+    let list = |of: &dyn Fn(&crate::kits::tpcc::OrderLineInput) -> i32| {
         let all: Vec<String> = order.lines.iter().map(|l| of(l).to_string()).collect();
         Value::from(all.join(","))
     };
@@ -80,15 +80,15 @@ fn lines(order: &NewOrder) -> [Value; 4] {
     ]
 }
 
-impl Session for MariadbSession<'_> {
-    fn run(&mut self, input: &Input) -> Result<TransactionResult, TpccError> {
+impl TpccSession for MariadbSession<'_> {
+    fn run(&mut self, input: &TransactionInput) -> Result<TransactionResult, TpccError> {
         let (which, values) = match input {
-            Input::NewOrder(i) => {
+            TransactionInput::NewOrder(i) => {
                 let head = [i.warehouse.into(), i.district.into(), i.customer.into()];
                 let all = head.into_iter().chain([i.at.into()]).chain(lines(i));
                 (self.new_order.clone(), all.collect())
             }
-            Input::Payment(i) => {
+            TransactionInput::Payment(i) => {
                 let [number, name] = who(i.customer);
                 let all = vec![
                     i.warehouse.into(),
@@ -102,16 +102,16 @@ impl Session for MariadbSession<'_> {
                 ];
                 (self.payment.clone(), all)
             }
-            Input::OrderStatus(i) => {
+            TransactionInput::OrderStatus(i) => {
                 let [number, name] = who(i.customer);
                 let all = vec![i.warehouse.into(), i.district.into(), number, name];
                 (self.order_status.clone(), all)
             }
-            Input::Delivery(i) => {
+            TransactionInput::Delivery(i) => {
                 let all = vec![i.warehouse.into(), i.carrier.into(), i.at.into()];
                 (self.delivery.clone(), all)
             }
-            Input::StockLevel(i) => {
+            TransactionInput::StockLevel(i) => {
                 let all = vec![i.warehouse.into(), i.district.into(), i.threshold.into()];
                 (self.stock_level.clone(), all)
             }

@@ -6,7 +6,7 @@ use ::mysql::prelude::Queryable;
 use super::MariadbStore;
 use super::error_mapping::explain;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
+use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, TpccTable};
 
 impl MariadbStore {
     /// Reads tables and indexes into the server's cache as far as they fit, of the first `touched`
@@ -39,7 +39,7 @@ fn scans(touched: Option<i32>) -> Vec<String> {
         let (first, last) = (columns[0].name, columns[columns.len() - 1].name);
         let some = match table {
             // One table for all warehouses, and one without a key.
-            Table::Item | Table::History => String::new(),
+            TpccTable::Item | TpccTable::History => String::new(),
             _ => some(first),
         };
         format!(

@@ -9,9 +9,9 @@ use ::postgres::{Client, Error, Row, Transaction};
 use super::error_mapping::{SCHEMA, explain};
 use super::session::FUNCTIONS;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::population::{FieldValue, Population};
-use crate::kits::tpcc::store::{DatasetSpec, LoadUnit, Loader};
-use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
+use crate::kits::tpcc::population::{FieldValue, RowGenerator};
+use crate::kits::tpcc::store::{DatasetSpec, FillUnit, TpccLoader};
+use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, TpccTable};
 
 pub(super) struct PostgresLoader<'s> {
     client: Client,
@@ -27,7 +27,7 @@ impl<'s> PostgresLoader<'s> {
 
     fn try_create(&mut self, origin: &DatasetSpec) -> Result<(), Error> {
         let table =
-            |table: Table| format!("CREATE TABLE {} ({})", table.name(), table.definition());
+            |table: TpccTable| format!("CREATE TABLE {} ({})", table.name(), table.definition());
         let mut transaction = self.client.transaction()?;
         transaction.batch_execute(&format!("CREATE SCHEMA {SCHEMA}"))?;
         transaction.batch_execute(&origin.creation(table))?;
@@ -35,16 +35,16 @@ impl<'s> PostgresLoader<'s> {
         transaction.commit()
     }
 
-    fn try_fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), CopyError> {
+    fn try_fill(&mut self, part: FillUnit, origin: &DatasetSpec) -> Result<(), PostgresCopyError> {
         let mut transaction = self.client.transaction()?;
         match part {
-            LoadUnit::Items => copy(&mut transaction, Table::Item, 0, origin)?,
-            LoadUnit::Warehouse(warehouse) => {
-                for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
+            FillUnit::Items => copy(&mut transaction, TpccTable::Item, 0, origin)?,
+            FillUnit::Warehouse(warehouse) => {
+                for table in TABLES.into_iter().filter(|t| *t != TpccTable::Item) {
                     copy(&mut transaction, table, warehouse, origin)?;
                 }
             }
-            LoadUnit::Indexes => {
+            FillUnit::Indexes => {
                 for table in TABLES {
                     let name = table.name();
                     if let Some(key) = table.key() {
@@ -60,7 +60,7 @@ impl<'s> PostgresLoader<'s> {
         }
         transaction.execute("INSERT INTO kit_filled VALUES ($1)", &[&part.name()])?;
         transaction.commit()?;
-        if part == LoadUnit::Indexes {
+        if part == FillUnit::Indexes {
             // A server vacuums over time, and its planner uses the statistics. It is done before
             // the measurement, not during it.
             self.vacuum()?;
@@ -89,18 +89,18 @@ pub(super) fn checkpoint(client: &mut Client) -> Result<(), Error> {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum CopyError {
+enum PostgresCopyError {
     #[error(transparent)]
     Server(#[from] Error),
     #[error(transparent)]
     Sending(#[from] std::io::Error),
 }
 
-impl CopyError {
+impl PostgresCopyError {
     fn explain(self, place: &str) -> TpccError {
         match self {
-            CopyError::Server(error) => explain(place, &error),
-            CopyError::Sending(error) => {
+            PostgresCopyError::Server(error) => explain(place, &error),
+            PostgresCopyError::Sending(error) => {
                 let of_server = error
                     .get_ref()
                     .and_then(|inner| inner.downcast_ref::<Error>());
@@ -120,14 +120,14 @@ impl CopyError {
 /// digits and spaces.
 fn copy(
     transaction: &mut Transaction<'_>,
-    table: Table,
+    table: TpccTable,
     warehouse: i32,
     origin: &DatasetSpec,
-) -> Result<(), CopyError> {
+) -> Result<(), PostgresCopyError> {
     let sql = format!("COPY {} FROM STDIN", table.name());
     let mut writer = transaction.copy_in(&sql)?;
     let mut text = String::with_capacity(CHUNK + CHUNK / 4);
-    Population::new(origin).rows(table, warehouse, &mut |fields| {
+    RowGenerator::new(origin).rows(table, warehouse, &mut |fields| {
         for (at, field) in fields.iter().enumerate() {
             if at > 0 {
                 text.push('\t');
@@ -145,14 +145,14 @@ fn copy(
             writer.write_all(text.as_bytes())?;
             text.clear();
         }
-        Ok::<(), CopyError>(())
+        Ok::<(), PostgresCopyError>(())
     })?;
     writer.write_all(text.as_bytes())?;
     writer.finish()?;
     Ok(())
 }
 
-impl Loader for PostgresLoader<'_> {
+impl TpccLoader for PostgresLoader<'_> {
     fn place(&self) -> (String, &'static str) {
         (format!("{}, schema {SCHEMA}", self.place), "schema")
     }
@@ -169,7 +169,7 @@ impl Loader for PostgresLoader<'_> {
         self.try_create(origin).map_err(|e| explain(self.place, &e))
     }
 
-    fn fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
+    fn fill(&mut self, part: FillUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|fault| fault.explain(self.place))
     }

@@ -8,9 +8,9 @@ use ::postgres::{Client, Error, Statement};
 use super::error_mapping::explain;
 use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::input::{CustomerSelector, Input};
+use crate::kits::tpcc::input::{CustomerSelector, TransactionInput};
 use crate::kits::tpcc::random::last_name;
-use crate::kits::tpcc::store::{Session, TransactionResult};
+use crate::kits::tpcc::store::{TpccSession, TransactionResult};
 
 /// Error state of New-Order's function for an item that does not exist. The server then rolls the
 /// transaction back.
@@ -77,13 +77,13 @@ fn who(customer: CustomerSelector) -> (Option<i32>, Option<&'static str>) {
     }
 }
 
-impl Session for PostgresSession<'_> {
-    fn run(&mut self, input: &Input) -> Result<TransactionResult, TpccError> {
+impl TpccSession for PostgresSession<'_> {
+    fn run(&mut self, input: &TransactionInput) -> Result<TransactionResult, TpccError> {
         let (client, place) = (&mut self.client, self.place);
         let mut send =
             |statement, values: &[&(dyn ToSql + Sync)]| send(client, place, statement, values);
         match input {
-            Input::NewOrder(i) => {
+            TransactionInput::NewOrder(i) => {
                 let (items, supplies, quantities) =
                     (&mut self.items, &mut self.supplies, &mut self.quantities);
                 items.clear();
@@ -107,7 +107,7 @@ impl Session for PostgresSession<'_> {
                     ],
                 )
             }
-            Input::Payment(i) => {
+            TransactionInput::Payment(i) => {
                 let (number, name) = who(i.customer);
                 let (c_w, c_d) = (&i.customer_warehouse, &i.customer_district);
                 send(
@@ -124,15 +124,17 @@ impl Session for PostgresSession<'_> {
                     ],
                 )
             }
-            Input::OrderStatus(i) => {
+            TransactionInput::OrderStatus(i) => {
                 let (number, name) = who(i.customer);
                 send(
                     &self.order_status,
                     &[&i.warehouse, &i.district, &number, &name],
                 )
             }
-            Input::Delivery(i) => send(&self.delivery, &[&i.warehouse, &i.carrier, &i.at]),
-            Input::StockLevel(i) => send(
+            TransactionInput::Delivery(i) => {
+                send(&self.delivery, &[&i.warehouse, &i.carrier, &i.at])
+            }
+            TransactionInput::StockLevel(i) => send(
                 &self.stock_level,
                 &[&i.warehouse, &i.district, &i.threshold],
             ),

@@ -5,7 +5,7 @@ use ::postgres::{Client, Error};
 use super::PostgresStore;
 use super::error_mapping::explain;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::tables::{TABLES, Table};
+use crate::kits::tpcc::tables::{TABLES, TpccTable};
 
 /// A connection that has filled the server's cache, and maps all of it while it is open.
 pub struct WarmConnection {
@@ -68,7 +68,7 @@ fn fill_cache(client: &mut Client, touched: Option<i32>) -> Result<WarmMethod, E
         };
         let first = table.columns()[0].name;
         let some = match touched {
-            Some(last) if table != Table::Item => format!("WHERE {first} <= {last}"),
+            Some(last) if table != TpccTable::Item => format!("WHERE {first} <= {last}"),
             _ => String::new(),
         };
         // The rows themselves are requested, so an index alone does not suffice.

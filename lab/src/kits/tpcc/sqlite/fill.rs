@@ -4,9 +4,9 @@ use rusqlite::{Connection, Row, ToSql, Transaction, TransactionBehavior, types::
 
 use super::error_mapping::explain;
 use crate::kits::tpcc::error::TpccError;
-use crate::kits::tpcc::population::{FieldValue, Population};
-use crate::kits::tpcc::store::{DatasetSpec, LoadUnit, Loader};
-use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, Table};
+use crate::kits::tpcc::population::{FieldValue, RowGenerator};
+use crate::kits::tpcc::store::{DatasetSpec, FillUnit, TpccLoader};
+use crate::kits::tpcc::tables::{MORE_INDEXES, TABLES, TpccTable};
 
 pub(super) struct SqliteLoader {
     connection: Connection,
@@ -30,24 +30,24 @@ impl SqliteLoader {
         transaction.commit()
     }
 
-    fn try_fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> rusqlite::Result<()> {
+    fn try_fill(&mut self, part: FillUnit, origin: &DatasetSpec) -> rusqlite::Result<()> {
         let transaction = self.begin()?;
         match part {
-            LoadUnit::Indexes => {
+            FillUnit::Indexes => {
                 for sql in indexes() {
                     transaction.execute(&sql, [])?;
                 }
             }
-            LoadUnit::Items => insert(&transaction, Table::Item, 0, origin)?,
-            LoadUnit::Warehouse(warehouse) => {
-                for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
+            FillUnit::Items => insert(&transaction, TpccTable::Item, 0, origin)?,
+            FillUnit::Warehouse(warehouse) => {
+                for table in TABLES.into_iter().filter(|t| *t != TpccTable::Item) {
                     insert(&transaction, table, warehouse, origin)?;
                 }
             }
         }
         transaction.execute("INSERT INTO kit_filled VALUES (?)", [part.name()])?;
         transaction.commit()?;
-        if part == LoadUnit::Indexes {
+        if part == FillUnit::Indexes {
             self.connection.execute_batch("ANALYZE")?;
         }
         Ok(())
@@ -56,7 +56,7 @@ impl SqliteLoader {
 
 /// Returns the definition of a table. A key of one number is the row id; narrow rows are in the
 /// tree of their key. Other tables get an index after filling, which is faster than maintaining it.
-fn definition(table: Table) -> String {
+fn definition(table: TpccTable) -> String {
     let columns = table.definition();
     let name = table.name();
     match table.key() {
@@ -82,14 +82,14 @@ fn indexes() -> Vec<String> {
 
 fn insert(
     connection: &Connection,
-    table: Table,
+    table: TpccTable,
     warehouse: i32,
     origin: &DatasetSpec,
 ) -> rusqlite::Result<()> {
     let places = vec!["?"; table.columns().len()].join(", ");
     let sql = format!("INSERT INTO {} VALUES ({places})", table.name());
     let mut statement = connection.prepare(&sql)?;
-    Population::new(origin).rows(table, warehouse, &mut |fields| {
+    RowGenerator::new(origin).rows(table, warehouse, &mut |fields| {
         for (at, field) in (1..).zip(fields) {
             statement.raw_bind_parameter(at, field)?;
         }
@@ -107,7 +107,7 @@ impl ToSql for FieldValue<'_> {
     }
 }
 
-impl Loader for SqliteLoader {
+impl TpccLoader for SqliteLoader {
     fn place(&self) -> (String, &'static str) {
         (self.place.clone(), "database")
     }
@@ -125,7 +125,7 @@ impl Loader for SqliteLoader {
         self.try_create(origin).map_err(|e| explain(&self.place, e))
     }
 
-    fn fill(&mut self, part: LoadUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
+    fn fill(&mut self, part: FillUnit, origin: &DatasetSpec) -> Result<(), TpccError> {
         self.try_fill(part, origin)
             .map_err(|e| explain(&self.place, e))
     }

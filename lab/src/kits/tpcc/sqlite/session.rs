@@ -9,11 +9,12 @@ use super::status;
 use crate::kits::tpcc::counters::DatabaseCounters;
 use crate::kits::tpcc::error::TpccError;
 use crate::kits::tpcc::input::{
-    CustomerSelector, Delivery, Input, NewOrder, OrderLine, OrderStatus, Payment, StockLevel,
+    CustomerSelector, DeliveryInput, NewOrderInput, OrderLineInput, OrderStatusInput, PaymentInput,
+    StockLevelInput, TransactionInput,
 };
 use crate::kits::tpcc::random::{ORIGINAL, last_name};
 use crate::kits::tpcc::rules::{DISTRICTS, TransactionKind};
-use crate::kits::tpcc::store::{Session, TransactionResult};
+use crate::kits::tpcc::store::{TpccSession, TransactionResult};
 
 /// Failure in the middle of a transaction.
 enum TransactionError {
@@ -97,19 +98,25 @@ impl<'c> SqliteSession<'c> {
     }
 }
 
-impl Session for SqliteSession<'_> {
-    fn run(&mut self, input: &Input) -> Result<TransactionResult, TpccError> {
+impl TpccSession for SqliteSession<'_> {
+    fn run(&mut self, input: &TransactionInput) -> Result<TransactionResult, TpccError> {
         let begin = match input {
-            Input::OrderStatus(_) | Input::StockLevel(_) => &mut self.begin_to_read,
-            Input::NewOrder(_) | Input::Payment(_) | Input::Delivery(_) => &mut self.begin,
+            TransactionInput::OrderStatus(_) | TransactionInput::StockLevel(_) => {
+                &mut self.begin_to_read
+            }
+            TransactionInput::NewOrder(_)
+            | TransactionInput::Payment(_)
+            | TransactionInput::Delivery(_) => &mut self.begin,
         };
         let begun = begin.execute([]).map_err(TransactionError::from);
         let done = begun.and_then(|_| match input {
-            Input::NewOrder(input) => self.new_order.run(input),
-            Input::Payment(input) => self.payment.run(input, &mut self.customers),
-            Input::OrderStatus(input) => self.order_status.run(input, &mut self.customers),
-            Input::Delivery(input) => self.delivery.run(input),
-            Input::StockLevel(input) => self.stock_level.run(input),
+            TransactionInput::NewOrder(input) => self.new_order.run(input),
+            TransactionInput::Payment(input) => self.payment.run(input, &mut self.customers),
+            TransactionInput::OrderStatus(input) => {
+                self.order_status.run(input, &mut self.customers)
+            }
+            TransactionInput::Delivery(input) => self.delivery.run(input),
+            TransactionInput::StockLevel(input) => self.stock_level.run(input),
         });
         self.end(input.kind(), done)
     }
@@ -207,7 +214,7 @@ impl<'c> NewOrderStatements<'c> {
         })
     }
 
-    fn run(&mut self, input: &NewOrder) -> SessionResult<TransactionResult> {
+    fn run(&mut self, input: &NewOrderInput) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
         let tax = self.warehouse.query_row([w], |row| row.get(0));
         let w_tax: i64 = found("warehouse", tax)?;
@@ -241,10 +248,10 @@ impl<'c> NewOrderStatements<'c> {
     /// Enters a line and returns its amount, or `None` if the item does not exist.
     fn enter(
         &mut self,
-        input: &NewOrder,
+        input: &NewOrderInput,
         order: i32,
         number: i32,
-        line: &OrderLine,
+        line: &OrderLineInput,
     ) -> SessionResult<Option<i64>> {
         let item = self.item.query_row([line.item], |row| {
             row.get_ref(1)?.as_str()?;
@@ -356,7 +363,7 @@ impl<'c> PaymentStatements<'c> {
 
     fn run(
         &mut self,
-        input: &Payment,
+        input: &PaymentInput,
         customers: &mut CustomerLookup<'_>,
     ) -> SessionResult<TransactionResult> {
         let (w, d, amount) = (input.warehouse, input.district, input.amount);
@@ -394,7 +401,7 @@ impl<'c> PaymentStatements<'c> {
     }
 
     /// Pays, and notes the payment in the data of a customer with bad credit (clause 2.5.2.2).
-    fn pay_and_note(&mut self, input: &Payment, c: i32) -> SessionResult<usize> {
+    fn pay_and_note(&mut self, input: &PaymentInput, c: i32) -> SessionResult<usize> {
         const LONGEST: usize = 500;
         let (c_w, c_d) = (input.customer_warehouse, input.customer_district);
         let text = &mut self.text;
@@ -441,7 +448,7 @@ impl<'c> OrderStatusStatements<'c> {
 
     fn run(
         &mut self,
-        input: &OrderStatus,
+        input: &OrderStatusInput,
         customers: &mut CustomerLookup<'_>,
     ) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
@@ -506,7 +513,7 @@ impl<'c> DeliveryStatements<'c> {
         })
     }
 
-    fn run(&mut self, input: &Delivery) -> SessionResult<TransactionResult> {
+    fn run(&mut self, input: &DeliveryInput) -> SessionResult<TransactionResult> {
         let w = input.warehouse;
         let mut delivered = 0;
         for d in 1..=DISTRICTS {
@@ -548,7 +555,7 @@ impl<'c> StockLevelStatements<'c> {
         })
     }
 
-    fn run(&mut self, input: &StockLevel) -> SessionResult<TransactionResult> {
+    fn run(&mut self, input: &StockLevelInput) -> SessionResult<TransactionResult> {
         let (w, d) = (input.warehouse, input.district);
         let next = self.next.query_row([w, d], |row| row.get(0));
         let next: i32 = found("district", next)?;
