@@ -1,8 +1,15 @@
-//! A cgroup with a memory limit, in cgroup version 1 or 2.
+//! Cgroups with limits: on memory in version 1 or 2, and of any controller in version 1.
 
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_units::Bytes;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::{eventually, not_run};
+
+/// Source in `/proc/self/mounts` of a hierarchy that a test has mounted.
+const SOURCE: &str = "hugeleaf-test";
 
 /// A memory cgroup, removed when dropped; its processes return to the root cgroup.
 pub struct MemoryCgroup {
@@ -51,5 +58,124 @@ impl Drop for MemoryCgroup {
             let _ = std::fs::write(self.top.join("cgroup.procs"), pid);
         }
         let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+/// A version 1 cgroup; removed when dropped, with its hierarchy if that was mounted for it.
+pub struct ControllerCgroup {
+    folder: PathBuf,
+    mounted: Option<tempfile::TempDir>,
+}
+
+impl ControllerCgroup {
+    /// Creates a cgroup in the mounted hierarchy of a controller, or mounts one. Returns `None`, and prints the reason, where
+    /// that is not possible.
+    pub fn new(test: &str, controller: &str) -> Option<ControllerCgroup> {
+        let known = mounts().into_iter().find(|mount| {
+            mount.kind == "cgroup" && mount.options.split(',').any(|one| one == controller)
+        });
+        let mut mounted = None;
+        let top = match known {
+            Some(known) => known.at,
+            None => {
+                let folder = tempfile::tempdir().unwrap();
+                let options = CString::new(controller).unwrap();
+                let flags = MountFlags::empty();
+                if mount(SOURCE, folder.path(), "cgroup", flags, options.as_c_str()).is_err() {
+                    not_run(
+                        test,
+                        &format!("needs the {controller} controller, version 1"),
+                    );
+                    return None;
+                }
+                mounted.insert(folder).path().to_owned()
+            }
+        };
+        let folder = top.join(format!("{SOURCE}-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        Some(ControllerCgroup { folder, mounted })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn set(&self, file: &str, value: u64) {
+        std::fs::write(self.folder.join(file), value.to_string()).unwrap();
+    }
+
+    pub fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.folder.join(file)).unwrap()
+    }
+}
+
+impl Drop for ControllerCgroup {
+    fn drop(&mut self) {
+        // Its last process may still be exiting.
+        eventually(|| {
+            std::fs::remove_dir(&self.folder).map_err(|e| format!("{}: {e}", self.folder.display()))
+        });
+        if let Some(folder) = self.mounted.take() {
+            unmount(folder.path(), UnmountFlags::empty()).unwrap();
+        }
+    }
+}
+
+/// Removes the hierarchies that killed tests have left. The caller holds the host alone.
+pub(crate) fn remove_leftovers() {
+    for mount in mounts().iter().filter(|mount| mount.source == SOURCE) {
+        for group in std::fs::read_dir(&mount.at).into_iter().flatten().flatten() {
+            if group.path().is_dir() {
+                let _ = std::fs::remove_dir(group.path());
+            }
+        }
+        let _ = unmount(&mount.at, UnmountFlags::empty());
+        let _ = std::fs::remove_dir(&mount.at);
+    }
+}
+
+/// A line of `/proc/self/mounts`.
+struct Mount {
+    source: String,
+    at: PathBuf,
+    kind: String,
+    options: String,
+}
+
+fn mounts() -> Vec<Mount> {
+    let text = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let words = text.lines().map(|line| line.split(' ').map(str::to_owned));
+    let mount = words.map(|mut words| {
+        let mut next = || words.next().unwrap();
+        Mount {
+            source: next(),
+            at: next().into(),
+            kind: next(),
+            options: next(),
+        }
+    });
+    mount.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hierarchy_of_a_killed_test_is_removed() {
+        let test = "the_hierarchy_of_a_killed_test_is_removed";
+        let Some(_alone) = crate::host_lock::alone_as_root(test) else {
+            return;
+        };
+        let left = |mount: &Mount| mount.source == SOURCE;
+        let Some(cgroup) = ControllerCgroup::new(test, "hugetlb") else {
+            return;
+        };
+        if !mounts().iter().any(left) {
+            return not_run(test, "needs a controller that is not mounted");
+        }
+        std::mem::forget(cgroup);
+        remove_leftovers();
+        assert!(!mounts().iter().any(left));
     }
 }

@@ -3,7 +3,7 @@
 //! [`exclusive`] is for a test that changes a knob, a pool or a mount, or needs much memory. No other test that holds the host runs meanwhile.
 //! [`shared`] is for a test that needs unchanged knobs. Both record the knobs and compare them when dropped. `exclusive` restores them and
 //! fails if that does not work; `shared` fails if they differ. A killed run cannot restore them, so `exclusive` keeps their values in a file.
-//! The next test that takes the host restores those first.
+//! The next test that takes the host restores those first, and removes the cgroup hierarchies that the killed one had mounted.
 //!
 //! The lock is flock(2) on `/run/lock/hugeleaf.lock`. Benchmarks and guests take it exclusively with `hugeleaf_sys::lock_host`. A waiting
 //! process holds a second lock, the turnstile, so later readers queue behind a waiting writer. Tests of one program that need the host
@@ -80,6 +80,9 @@ pub fn exclusive() -> ExclusiveHost {
     let held = TestLock::take(LockMode::Alone);
     let is_first = held.is_outermost() && is_root();
     if is_first {
+        if Path::new(RECORD).exists() {
+            crate::cgroup::remove_leftovers();
+        }
         restore(&recorded());
     }
     let host = knobs();

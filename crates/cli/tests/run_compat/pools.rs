@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use hugeleaf_testkit::cgroup::ControllerCgroup;
 use hugeleaf_testkit::host_lock::{self, ExclusiveHost};
 
 use super::under::{Line, Mode, can_run, clean, program, same};
@@ -67,60 +68,12 @@ impl Pool {
     }
 }
 
-/// A cgroup v1 with a limit on reserved pages; removed when dropped.
-struct Limit {
-    folder: PathBuf,
-    mounted: Option<tempfile::TempDir>,
-}
-
-impl Limit {
-    fn of(test: &str, pool: &Pool, file: &str, pages: u64) -> Option<Limit> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        let known = mounts.lines().find_map(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let is_it = words[2] == "cgroup" && words[3].split(',').any(|o| o == "hugetlb");
-            is_it.then(|| PathBuf::from(words[1]))
-        });
-        let mut mounted = None;
-        let top = match known {
-            Some(top) => top,
-            None => {
-                let folder = tempfile::tempdir().unwrap();
-                let mut mount = Command::new("mount");
-                mount
-                    .args(["-t", "cgroup", "-o", "hugetlb", "hugeleaf-test"])
-                    .arg(folder.path());
-                if !mount.status().is_ok_and(|status| status.success()) {
-                    not_run(test, "needs the hugetlb controller, version 1");
-                    return None;
-                }
-                mounted.insert(folder).path().to_owned()
-            }
-        };
-        let folder = top.join(format!("hugeleaf-compat-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        let limit = Limit { folder, mounted };
-        let name = format!("hugetlb.{}MB.{file}", pool.huge >> 20);
-        std::fs::write(limit.folder.join(name), (pages * pool.huge).to_string()).unwrap();
-        Some(limit)
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        let mut tries = 0;
-        // The last process may still be exiting.
-        while std::fs::remove_dir(&self.folder).is_err() && tries < 1000 {
-            tries += 1;
-            hugeleaf_testkit::pause(
-                std::time::Duration::from_millis(5),
-                "the last process may still be exiting",
-            );
-        }
-        if let Some(folder) = self.mounted.take() {
-            let _ = Command::new("umount").arg(folder.path()).status();
-        }
-    }
+/// Returns a cgroup v1 with a limit on pages.
+fn page_limit(test: &str, pool: &Pool, file: &str, pages: u64) -> Option<ControllerCgroup> {
+    let limit = ControllerCgroup::new(test, "hugetlb")?;
+    let name = format!("hugetlb.{}MB.{file}", pool.huge >> 20);
+    limit.set(&name, pages * pool.huge);
+    Some(limit)
 }
 
 /// Flags for reserved pages: each role, and private memory explicitly.
@@ -132,7 +85,7 @@ const PROGRAMS: [(&str, &str, i32); 3] = [
 ];
 
 /// Runs all of them, in a cgroup if given, and compares them with bare.
-fn all_run(pool: &Pool, limit: Option<&Limit>, what: &str) {
+fn all_run(pool: &Pool, limit: Option<&ControllerCgroup>, what: &str) {
     let hugeleaf = env!("CARGO_BIN_EXE_hugeleaf");
     let ladder = format!("hugetlb:{}K", pool.huge / 1024);
     for (name, word, status) in PROGRAMS {
@@ -142,7 +95,7 @@ fn all_run(pool: &Pool, limit: Option<&Limit>, what: &str) {
         for flags in FLAGS {
             let mut command = Command::new("/bin/sh");
             let enter = limit.map_or(String::new(), |limit| {
-                format!("echo $$ > {}/cgroup.procs; ", limit.folder.display())
+                format!("echo $$ > {}/cgroup.procs; ", limit.folder().display())
             });
             command
                 .arg("-c")
@@ -168,7 +121,7 @@ fn limited(test: &str, file: &str) {
         return;
     };
     for pages in [0, 5, 20] {
-        let Some(limit) = Limit::of(test, &pool, file, pages) else {
+        let Some(limit) = page_limit(test, &pool, file, pages) else {
             return;
         };
         all_run(&pool, Some(&limit), &format!("{file} {pages} pages"));

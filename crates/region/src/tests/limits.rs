@@ -1,84 +1,28 @@
 //! Limits: cgroups on reservations, on faults and on memory; memlock; threads; nodes.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Mutex;
 
 use crate::{Bytes, MemoryError, NodePolicy, PageKind, Region, RegionOptions, Sharing};
+use hugeleaf_testkit::cgroup::ControllerCgroup;
 use hugeleaf_units::PageSize;
 
 use super::child::{Part, Words, hear, say};
 use super::support::{HostGuard, assert_whole, host, huge, options, pages, pool, use_all};
 
-/// A version 1 cgroup; removed on drop, with its hierarchy if the test mounted it.
-struct Cgroup {
-    folder: PathBuf,
-    mounted: Option<tempfile::TempDir>,
+/// Returns the path under which the limit of a cgroup is reported.
+fn path(cgroup: &ControllerCgroup) -> String {
+    format!(
+        "/{}",
+        cgroup.folder().file_name().unwrap().to_str().unwrap()
+    )
 }
 
-impl Cgroup {
-    /// Creates the cgroup in the mounted hierarchy of this controller, or mounts one.
-    fn make(test: &str, controller: &str) -> Option<Cgroup> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        let known = mounts.lines().find_map(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let is_it = words[2] == "cgroup" && words[3].split(',').any(|o| o == controller);
-            is_it.then(|| PathBuf::from(words[1]))
-        });
-        let mut mounted = None;
-        let top = match known {
-            Some(top) => top,
-            None => {
-                let dir = tempfile::tempdir().unwrap();
-                let done = Command::new("mount")
-                    .args(["-t", "cgroup", "-o", controller, "hugeleaf-test"])
-                    .arg(dir.path())
-                    .status();
-                if !done.is_ok_and(|status| status.success()) {
-                    println!("not run: {test}: needs the {controller} controller, version 1");
-                    return None;
-                }
-                mounted.insert(dir).path().to_owned()
-            }
-        };
-        let folder = top.join(format!("hugeleaf-test-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        Some(Cgroup { folder, mounted })
-    }
-
-    fn set(&self, file: &str, value: u64) {
-        std::fs::write(self.folder.join(file), value.to_string()).unwrap();
-    }
-
-    fn read(&self, file: &str) -> String {
-        std::fs::read_to_string(self.folder.join(file)).unwrap()
-    }
-
-    /// Returns the path under which a limit is reported.
-    fn path(&self) -> String {
-        format!("/{}", self.folder.file_name().unwrap().to_str().unwrap())
-    }
-
-    /// Starts a child and lets it continue inside the cgroup.
-    fn start(&self, words: &[&str]) -> Part {
-        let mut part = Part::start("within_cgroup", words);
-        std::fs::write(self.folder.join("cgroup.procs"), part.pid().to_string()).unwrap();
-        part.tell("go");
-        part
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // Its last process may still be exiting.
-        hugeleaf_testkit::eventually(|| {
-            std::fs::remove_dir(&self.folder).map_err(|e| format!("{}: {e}", self.folder.display()))
-        });
-        if let Some(dir) = self.mounted.take() {
-            let done = Command::new("umount").arg(dir.path()).status();
-            assert!(done.unwrap().success(), "{} stays", dir.path().display());
-        }
-    }
+/// Starts a child and lets it continue inside the cgroup.
+fn start(cgroup: &ControllerCgroup, words: &[&str]) -> Part {
+    let mut part = Part::start("within_cgroup", words);
+    cgroup.set("cgroup.procs", part.pid().into());
+    part.tell("go");
+    part
 }
 
 /// Returns the size as in the names of the controller's files.
@@ -128,7 +72,7 @@ fn a_hugetlb_limit(test: &str, file: &str) {
     let Some((_guard, size)) = HostGuard::with_pool(test, 16) else {
         return;
     };
-    let Some(cgroup) = Cgroup::make(test, "hugetlb") else {
+    let Some(cgroup) = ControllerCgroup::new(test, "hugetlb") else {
         return;
     };
     let before = pool(size);
@@ -137,17 +81,17 @@ fn a_hugetlb_limit(test: &str, file: &str) {
         pages(size, 5).get(),
     );
     let length = pages(size, 12).get().to_string();
-    let by = format!("cgroup {}", cgroup.path());
+    let by = format!("cgroup {}", path(&cgroup));
     for sharing in ["private", "shared"] {
         let ladder = format!("hugetlb:{size}");
-        let mut part = cgroup.start(&[&length, &ladder, sharing]);
+        let mut part = start(&cgroup, &[&length, &ladder, sharing]);
         let answer = part.next_line().expect("killed");
         let got = format!("{:#} of it", pages(size, 5));
         assert!(answer.starts_with(&got) && answer.contains(&by), "{answer}");
         part.succeed();
 
         let mandatory = format!("hugetlb:{size}!");
-        let mut part = cgroup.start(&[&length, &mandatory, sharing]);
+        let mut part = start(&cgroup, &[&length, &mandatory, sharing]);
         let answer = part.next_line().expect("killed");
         assert!(
             answer.contains("7 missing") && answer.contains(&by),
@@ -176,7 +120,7 @@ fn a_limit_on_memory_refuses_and_kills_nobody() {
     let (Some(_guard), Some(huge)) = (HostGuard::lock(test), huge(test)) else {
         return;
     };
-    let Some(cgroup) = Cgroup::make(test, "memory") else {
+    let Some(cgroup) = ControllerCgroup::new(test, "memory") else {
         return;
     };
     let limit = Bytes::from_mib(256);
@@ -187,7 +131,7 @@ fn a_limit_on_memory_refuses_and_kills_nobody() {
             let what = format!("{ladder} {sharing}");
             let more = (limit.get() * 2).to_string();
             let ask = |bytes: &str| {
-                let mut part = cgroup.start(&[bytes, &ladder, sharing]);
+                let mut part = start(&cgroup, &[bytes, &ladder, sharing]);
                 let answer = part.next_line().expect(&what);
                 part.succeed();
                 answer
