@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use hugeleaf_cli::bench::{BenchSetup, ExperimentOptions, failure, measured};
-use hugeleaf_cli::context::{self, CommandStatus, Context, Failure};
+use hugeleaf_cli::context::{self, CommandStatus, Context, Failure, print_failure};
 use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent};
 use hugeleaf_proof::result_format::Results;
 
@@ -72,7 +72,7 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         // Help and version requests are not failures.
         Err(asked) if !asked.use_stderr() => asked.exit(),
-        Err(error) => return wrong_usage(&error).report(),
+        Err(error) => return print_failure(&wrong_usage(&error)),
     };
     let mut context = Context::new(cli.global);
     let result = program(cli.hugeleaf).and_then(|program| {
@@ -81,7 +81,7 @@ pub fn run() -> ExitCode {
     });
     match result {
         Ok(status) => status.into(),
-        Err(failure) => failure.report(),
+        Err(failure) => print_failure(&failure),
     }
 }
 

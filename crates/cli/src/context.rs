@@ -14,7 +14,8 @@ use hugeleaf_host::{
 use hugeleaf_plan::applied_plans::servers_here;
 use hugeleaf_report::document::{Document, TextOptions};
 use hugeleaf_report::terminal_escape::screen;
-use hugeleaf_sys::{Kernel, Pid, setcap_advice};
+use hugeleaf_sys::{Kernel, Pid};
+pub use hugeleaf_units::Failure;
 use hugeleaf_verdict::check::wants;
 
 /// Processes that could not be read, each with its error.
@@ -305,55 +306,16 @@ impl From<CommandStatus> for ExitCode {
     }
 }
 
-/// Reason for a failed command: two lines and an exit status.
-#[derive(Debug)]
-pub struct Failure {
-    pub lines: hugeleaf_units::Failure,
-    status: u8,
-}
-
-impl Failure {
-    fn new(status: u8, what: impl Into<String>, next: impl Into<String>) -> Failure {
-        let lines = hugeleaf_units::Failure::new(what, next);
-        Failure { lines, status }
-    }
-
-    /// Returns a failure for wrong usage (exit status 2).
-    pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure::new(2, what, next)
-    }
-
-    /// Returns a failure for a missing precondition (exit status 3).
-    pub fn missing(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure::new(3, what, next)
-    }
-
-    /// Returns a failure for an attempt with a negative result (exit status 1).
-    pub fn no(what: impl Into<String>, next: impl Into<String>) -> Failure {
-        Failure::new(1, what, next)
-    }
-
-    #[must_use]
-    pub fn with_status(mut self, status: u8) -> Failure {
-        self.status = status;
-        self
-    }
-
-    pub const fn status(&self) -> u8 {
-        self.status
-    }
-
-    /// Prints the two lines and returns the status.
-    pub fn report(&self) -> ExitCode {
-        // Names may contain line breaks, which would add lines.
-        let line = |text: &str| text.replace('\n', "\\u000a");
-        print_stderr(&format!(
-            "hugeleaf: {}\n  next: {}",
-            line(&self.lines.message),
-            line(&self.lines.remedy)
-        ));
-        ExitCode::from(self.status)
-    }
+/// Prints the two lines of a failed command and returns its exit status.
+pub fn print_failure(failure: &Failure) -> ExitCode {
+    // Names may contain line breaks, which would add lines.
+    let line = |text: &str| text.replace('\n', "\\u000a");
+    print_stderr(&format!(
+        "hugeleaf: {}\n  next: {}",
+        line(&failure.message),
+        line(&failure.remedy)
+    ));
+    ExitCode::from(failure.status)
 }
 
 /// Converts a usage error of clap into two lines; `help` is the command that shows the help.
@@ -373,66 +335,4 @@ pub fn wrong_usage(error: &clap::Error, help: &str) -> Failure {
         hugeleaf_proof::metric::redact(&what),
         tip.map_or(help.to_owned(), |tip| format!("{tip}; {help}")),
     )
-}
-
-impl From<ReadError> for Failure {
-    fn from(error: ReadError) -> Failure {
-        let next = if error.denied {
-            "run as root, or as the owner of the process"
-        } else {
-            "check that proc/ and sys/ exist, below --root if given: ls /proc /sys"
-        };
-        Failure::missing(error.to_string(), next)
-    }
-}
-
-impl From<TargetError> for Failure {
-    fn from(error: TargetError) -> Failure {
-        let text = error.to_string();
-        match error {
-            TargetError::Malformed { .. } => Failure::usage(
-                text,
-                "name a PID, a process, a unit or tree:PID, as in: hugeleaf mem postgres",
-            ),
-            TargetError::Ambiguous { trees, .. } => {
-                let first = trees.first().map_or(Pid(0), |tree| tree.first);
-                Failure::usage(
-                    text,
-                    format!(
-                        "name one as tree:{first}, by its unit or by its cgroup; promote and \
-                         demote take --all"
-                    ),
-                )
-            }
-            TargetError::NoMatch {
-                hidden_possible: true,
-                ..
-            }
-            | TargetError::Process(ProcessError::Gone {
-                hidden_possible: true,
-                ..
-            }) => Failure::missing(
-                format!("{text} (or /proc hides it: it is mounted with hidepid)"),
-                "run as root to see the processes of other users",
-            ),
-            TargetError::NoMatch { .. } | TargetError::Process(ProcessError::Gone { .. }) => {
-                Failure::missing(text, "hugeleaf mem    # lists the processes")
-            }
-            TargetError::Process(ProcessError::Denied { uid, .. }) => Failure::missing(
-                text,
-                format!(
-                    "run as root, or as uid {uid}, or: sudo {}",
-                    setcap_advice(&["cap_sys_ptrace"])
-                ),
-            ),
-            TargetError::Process(ProcessError::KernelThread { .. }) => Failure::missing(
-                text,
-                "hugeleaf mem    # lists the processes with memory of their own",
-            ),
-            TargetError::Process(ProcessError::Zombie { .. }) => {
-                Failure::missing(text, "name its parent, or a running process: hugeleaf mem")
-            }
-            TargetError::Process(ProcessError::Read(error)) => Failure::from(error),
-        }
-    }
 }

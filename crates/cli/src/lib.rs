@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use context::{Context, Failure};
+use context::{Context, Failure, print_failure};
 
 /// Huge pages for running servers: show and explain coverage, change it without a restart, and
 /// measure the gain.
@@ -125,11 +125,11 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         // Help and version are requested output, not failures.
         Err(asked) if !asked.use_stderr() => asked.exit(),
-        Err(error) => return wrong_usage(&error).report(),
+        Err(error) => return print_failure(&wrong_usage(&error)),
     };
     hugeleaf_sys::return_unused();
     if let Err(failure) = memory_limit_check::check_memory(cli.command.as_ref()) {
-        return failure.report();
+        return print_failure(&failure);
     }
     let context = Context::new(cli.global);
     let result = match cli.command {
@@ -142,7 +142,8 @@ pub fn run() -> ExitCode {
         Some(Command::Promote(args)) => cmd::promote::run_promote(&args, &context),
         Some(Command::Demote(args)) => cmd::promote::run_demote(&args, &context),
         Some(Command::Run(args)) => {
-            return cmd::run::run(&args, &context).unwrap_or_else(|failure| failure.report());
+            return cmd::run::run(&args, &context)
+                .unwrap_or_else(|failure| print_failure(&failure));
         }
         Some(Command::Plan(args)) => cmd::plan::run(&args, &context),
         Some(Command::Apply(args)) => cmd::apply::run(&args, &context),
@@ -163,6 +164,6 @@ pub fn run() -> ExitCode {
     };
     match result {
         Ok(status) => status.into(),
-        Err(failure) => failure.report(),
+        Err(failure) => print_failure(&failure),
     }
 }

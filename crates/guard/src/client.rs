@@ -22,7 +22,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> 
             true => "run as root, or as a member of the group set in guard.toml (group = \"…\")",
             false => START,
         };
-        Failure::new(format!("no guard listens at {why}"), next)
+        Failure::missing(format!("no guard listens at {why}"), next)
     };
     let wrong = |why: &dyn std::fmt::Display| wrong(socket, why);
     let place = Endpoint::Unix(socket.display().to_string());
@@ -46,7 +46,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> Result<Vec<u8>, Failure> 
 }
 
 fn wrong(socket: &Path, why: &dyn std::fmt::Display) -> Failure {
-    Failure::new(format!("the guard at {}: {why}", socket.display()), START)
+    Failure::missing(format!("the guard at {}: {why}", socket.display()), START)
 }
 
 pub fn ask_status(socket: &Path) -> Result<GuardStatus, Failure> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hugeleaf_mover::{Percent, StallLimits};
 use hugeleaf_proof::MetricSpec;
-use hugeleaf_units::{Bytes, line_and_column, parse_time};
+use hugeleaf_units::{Bytes, Failure, line_and_column, parse_time};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -66,6 +66,15 @@ pub struct ConfigError {
     /// Line and column, from 1.
     pub at: Option<(usize, usize)>,
     pub what: String,
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Failure {
+        Failure::usage(
+            error.to_string(),
+            "see docs/reference/guard.md for all keys of a rule; then: hugeleaf guard --check",
+        )
+    }
 }
 
 /// One file as written; missing settings are `None`.

@@ -17,7 +17,7 @@ use hugeleaf_units::{Bytes, Failure};
 use jiff::Timestamp;
 
 use crate::balancer_supervisor::BalancerSupervisor;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::config_files::{ConfigFiles, group_id};
 use crate::instance_lock::lock_instance;
 use crate::log::{Log, LogEntry};
@@ -79,16 +79,6 @@ impl GuardPaths {
     pub fn socket(&self) -> PathBuf {
         self.run.join("guard.sock")
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum GuardError {
-    #[error("{0}")]
-    Config(#[from] ConfigError),
-    #[error("{0}")]
-    Failed(#[from] Failure),
-    #[error("{0}")]
-    Read(#[from] hugeleaf_host::ReadError),
 }
 
 #[derive(Debug)]
@@ -208,7 +198,7 @@ impl<'a> Guard<'a> {
         host: &'a Host,
         files: ConfigFiles,
         places: GuardPaths,
-    ) -> Result<Guard<'a>, GuardError> {
+    ) -> Result<Guard<'a>, Failure> {
         let config = files.read()?;
         for folder in [&places.run, &places.state] {
             make(folder)?;
@@ -263,11 +253,11 @@ impl<'a> Guard<'a> {
         ControlSender(self.events.0.clone())
     }
 
-    pub fn run(mut self, views: &dyn StatusRenderer) -> Result<(), GuardError> {
+    pub fn run(mut self, views: &dyn StatusRenderer) -> Result<(), Failure> {
         self.log_event("started", self.rules_in_words());
         std::thread::scope(|scope| {
             // After a fault the process exits, and its service manager restarts it.
-            let outcome = caught(|| self.work(scope, views)).unwrap_or_else(|| Err(fault().into()));
+            let outcome = caught(|| self.work(scope, views)).unwrap_or_else(|| Err(fault()));
             self.balancing.stop();
             let finished = caught(|| self.finish());
             for serving in self.serving.values() {
@@ -275,7 +265,7 @@ impl<'a> Guard<'a> {
             }
             // Drops the channel, so that no job waits for an answer of the loop.
             self.events = channel();
-            outcome.and(finished.ok_or_else(|| fault().into()))
+            outcome.and(finished.ok_or_else(fault))
         })?;
         let _ = std::fs::remove_file(self.places.socket());
         Ok(())
@@ -286,7 +276,7 @@ impl<'a> Guard<'a> {
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
         views: &'v dyn StatusRenderer,
-    ) -> Result<(), GuardError>
+    ) -> Result<(), Failure>
     where
         'a: 's,
     {
@@ -385,7 +375,7 @@ impl<'a> Guard<'a> {
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
         views: &dyn StatusRenderer,
-    ) -> Result<bool, GuardError>
+    ) -> Result<bool, Failure>
     where
         'a: 's,
     {
@@ -517,7 +507,7 @@ impl<'a> Guard<'a> {
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
         views: &dyn StatusRenderer,
-    ) -> Result<bool, GuardError>
+    ) -> Result<bool, Failure>
     where
         'a: 's,
     {
@@ -628,7 +618,7 @@ impl<'a> Guard<'a> {
         came: &JobOutcome,
         spent: &JobCost,
         views: &dyn StatusRenderer,
-    ) -> Result<(), GuardError>
+    ) -> Result<(), Failure>
     where
         'a: 's,
     {
@@ -990,14 +980,14 @@ fn make(folder: &Path) -> Result<(), Failure> {
         .recursive(true)
         .mode(0o755)
         .create(folder);
-    made.map_err(|error| Failure::new(format!("{}: {error}", folder.display()), AS_ROOT))
+    made.map_err(|error| Failure::missing(format!("{}: {error}", folder.display()), AS_ROOT))
 }
 
 fn take_lock(places: &GuardPaths) -> Result<HostLock, Failure> {
     let lock = lock_instance(&places.run.join("guard.lock"), "guard");
     lock.map_err(|error| match error.is_held {
-        true => Failure::new(error.what, "hugeleaf guard status"),
-        false => Failure::new(error.what, AS_ROOT),
+        true => Failure::missing(error.what, "hugeleaf guard status"),
+        false => Failure::missing(error.what, AS_ROOT),
     })
 }
 

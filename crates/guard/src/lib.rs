@@ -50,7 +50,7 @@ pub use balancer_supervisor::balance_lock;
 pub use config::{Config, ConfigError, KeepCondition, RuleAction};
 pub use config_files::ConfigFiles;
 pub use cpu_token_bucket::CpuTokenBucket;
-pub use daemon::{ControlCommand, ControlSender, Guard, GuardError, GuardPaths, StatusRenderer};
+pub use daemon::{ControlCommand, ControlSender, Guard, GuardPaths, StatusRenderer};
 pub use evidence::{Evidence, TestVerdict};
 pub use instance_lock::InstanceLockError;
 pub use log::LogEntry;

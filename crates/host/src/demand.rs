@@ -238,31 +238,3 @@ hugeleaf_units::named! {
         Thp = "thp",
     }
 }
-
-/// The reason why a demand could not be determined, and the next step.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct DemandError {
-    pub what: String,
-    /// The next step, as a command if there is one.
-    pub next: String,
-    /// True if the user's input is wrong. False if something is missing on the host.
-    pub is_usage: bool,
-}
-
-impl DemandError {
-    fn missing(what: impl Into<String>, next: impl Into<String>) -> DemandError {
-        DemandError {
-            what: what.into(),
-            next: next.into(),
-            is_usage: false,
-        }
-    }
-
-    fn usage(what: impl Into<String>, next: impl Into<String>) -> DemandError {
-        DemandError {
-            is_usage: true,
-            ..DemandError::missing(what, next)
-        }
-    }
-}

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use hugeleaf_units::Failure;
 use serde::{Serialize, Serializer};
 
 /// The reason why a file could not be read or parsed.
@@ -30,6 +31,17 @@ impl ReadError {
             denied: error.kind() == std::io::ErrorKind::PermissionDenied,
             ..ReadError::new(path, error)
         }
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Failure {
+        let next = if error.denied {
+            "run as root, or as the owner of the process"
+        } else {
+            "check that proc/ and sys/ exist, below --root if given: ls /proc /sys"
+        };
+        Failure::missing(error.to_string(), next)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_sys::{Pid, own_pid};
+use hugeleaf_sys::{Pid, own_pid, setcap_advice};
+use hugeleaf_units::Failure;
 
 use crate::limits::cgroup_paths::in_hierarchy;
 use crate::model::{Process, ProcessKind};
@@ -43,6 +44,57 @@ pub enum TargetError {
     },
     #[error("{0}")]
     Process(#[from] ProcessError),
+}
+
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Failure {
+        let text = error.to_string();
+        match error {
+            TargetError::Malformed { .. } => Failure::usage(
+                text,
+                "name a PID, a process, a unit or tree:PID, as in: hugeleaf mem postgres",
+            ),
+            TargetError::Ambiguous { trees, .. } => {
+                let first = trees.first().map_or(Pid(0), |tree| tree.first);
+                Failure::usage(
+                    text,
+                    format!(
+                        "name one as tree:{first}, by its unit or by its cgroup; promote and \
+                         demote take --all"
+                    ),
+                )
+            }
+            TargetError::NoMatch {
+                hidden_possible: true,
+                ..
+            }
+            | TargetError::Process(ProcessError::Gone {
+                hidden_possible: true,
+                ..
+            }) => Failure::missing(
+                format!("{text} (or /proc hides it: it is mounted with hidepid)"),
+                "run as root to see the processes of other users",
+            ),
+            TargetError::NoMatch { .. } | TargetError::Process(ProcessError::Gone { .. }) => {
+                Failure::missing(text, "hugeleaf mem    # lists the processes")
+            }
+            TargetError::Process(ProcessError::Denied { uid, .. }) => Failure::missing(
+                text,
+                format!(
+                    "run as root, or as uid {uid}, or: sudo {}",
+                    setcap_advice(&["cap_sys_ptrace"])
+                ),
+            ),
+            TargetError::Process(ProcessError::KernelThread { .. }) => Failure::missing(
+                text,
+                "hugeleaf mem    # lists the processes with memory of their own",
+            ),
+            TargetError::Process(ProcessError::Zombie { .. }) => {
+                Failure::missing(text, "name its parent, or a running process: hugeleaf mem")
+            }
+            TargetError::Process(ProcessError::Read(error)) => Failure::from(error),
+        }
+    }
 }
 
 /// The matching processes that descend from the first of them.

@@ -2,12 +2,12 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::demand::{
-    DemandError, HugePageRequirement, PageSource, SOURCES, Service, ServiceKind, ServiceSelector,
-    Services, read_services, read_source,
+    HugePageRequirement, PageSource, SOURCES, Service, ServiceKind, ServiceSelector, Services,
+    read_services, read_source,
 };
 use hugeleaf_host::{Fact, Pid, Root, read_memory_facts};
 use hugeleaf_sys::Kernel;
-use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_units::{Bytes, Failure, PageKind};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -20,7 +20,7 @@ fn all_of(root: &Root) -> Services {
     read_services(root, &Kernel::new(), &host)
 }
 
-fn of(root: &Root, source: &ServiceSelector) -> Result<Vec<Service>, DemandError> {
+fn of(root: &Root, source: &ServiceSelector) -> Result<Vec<Service>, Failure> {
     let host = read_memory_facts(root, &Kernel::new()).unwrap();
     read_source(root, &Kernel::new(), &host, source)
 }
@@ -194,7 +194,7 @@ fn a_container_is_what_runs_in_it() {
     assert_eq!(all[0].pids, [Pid(1000), Pid(1001)]);
     let none = of(&root, &by_flag("container", "/kubepods/c")).unwrap_err();
     assert!(
-        none.is_usage && none.what.contains("/kubepods/c"),
+        none.status == 2 && none.message.contains("/kubepods/c"),
         "{none:?}"
     );
 }
@@ -226,8 +226,8 @@ fn no_program_is_run_for_a_captured_host() {
         by_flag("java", "-Xmx1g"),
     ] {
         let error = of(&root, &source).unwrap_err();
-        assert!(error.what.contains("captured host"), "{error:?}");
-        assert!(!error.next.is_empty() && !error.is_usage);
+        assert!(error.message.contains("captured host"), "{error:?}");
+        assert!(!error.remedy.is_empty() && error.status == 3);
     }
 }
 
@@ -236,14 +236,14 @@ fn what_is_not_there_is_said_with_what_to_do_next() {
     let root = Root::at(fixture("postgres-stock"));
     let usage = |source: ServiceSelector| {
         let error = of(&root, &source).unwrap_err();
-        assert!(error.is_usage && !error.next.is_empty(), "{error:?}");
-        error.what
+        assert!(error.status == 2 && !error.remedy.is_empty(), "{error:?}");
+        error.message
     };
     assert!(usage(by_flag("postgres", "/nowhere")).contains("/nowhere/PG_VERSION"));
     assert!(usage(by_flag("java", "/opt/none/java -Xmx1g")).starts_with("/opt/none/java"));
     assert!(usage(ServiceSelector::Unit("none".into())).starts_with("none.service"));
     let gone = of(&root, &ServiceSelector::Pids(vec![Pid(77)])).unwrap_err();
-    assert!(gone.what.contains("process 77"), "{gone:?}");
+    assert!(gone.message.contains("process 77"), "{gone:?}");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_stopped_unit_whose_program_cannot_be_asked() {
     let (_dir, root) = with("postgres-stock", &files);
     let error = of(&root, &ServiceSelector::Unit("app".to_owned())).unwrap_err();
     assert!(
-        error.next.contains("systemctl start app.service"),
+        error.remedy.contains("systemctl start app.service"),
         "{error:?}"
     );
     // A scan of the host does not report it.
@@ -270,6 +270,6 @@ fn this_very_process_can_be_measured() {
     match of(&root, &ServiceSelector::Pids(vec![Pid(parent)])) {
         Ok(found) => assert_eq!(found[0].pids, [Pid(parent)]),
         // The process is another user's, or has ended.
-        Err(error) => assert!(error.what.contains(&parent.to_string()), "{error:?}"),
+        Err(error) => assert!(error.message.contains(&parent.to_string()), "{error:?}"),
     }
 }

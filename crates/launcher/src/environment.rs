@@ -56,7 +56,7 @@ fn check_path(library: &Path) -> Result<(), Failure> {
     if !bytes.iter().any(separates) {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(Failure::missing(
         format!(
             "run: {}: LD_PRELOAD cannot name a path with a blank or a colon",
             library.display()

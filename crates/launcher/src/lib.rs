@@ -95,7 +95,7 @@ pub fn set_numa(policy: &RunFlags) -> Result<(), Failure> {
         NumaPolicy::Local => NumaTaskPolicy::Local,
     };
     hugeleaf_sys::set_task_policy(&task).map_err(|error| {
-        Failure::new(
+        Failure::missing(
             format!("run: --numa {numa}: {error}"),
             "name nodes that this process may use: grep Mems_allowed_list /proc/self/status",
         )

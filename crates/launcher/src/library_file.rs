@@ -76,7 +76,7 @@ fn existing(library: &PreloadLibrary) -> Result<Option<PathBuf>, Failure> {
         return check_named(library.variable, PathBuf::from(named)).map(Some);
     }
     if library.bytes.is_empty() {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             "run: this build of hugeleaf has no preload library",
             format!(
                 "build it for Linux on glibc, or set {} to the library",
@@ -95,7 +95,7 @@ fn existing(library: &PreloadLibrary) -> Result<Option<PathBuf>, Failure> {
 
 fn check_named(variable: &str, path: PathBuf) -> Result<PathBuf, Failure> {
     let wrong = |reason: String| {
-        Failure::new(
+        Failure::missing(
             format!("run: {variable}={}: {reason}", path.display()),
             format!("give the absolute path of the library, or unset {variable}"),
         )
@@ -144,7 +144,7 @@ fn own_folder(library: &PreloadLibrary) -> Result<PathBuf, Failure> {
     let variable = |name| variable(name).filter(|path| path.is_absolute());
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     cache.map(|path| path.join(FOLDER)).ok_or_else(|| {
-        Failure::new(
+        Failure::missing(
             "run: no folder for the library: neither XDG_CACHE_HOME nor HOME is set",
             elsewhere(library),
         )
@@ -153,7 +153,7 @@ fn own_folder(library: &PreloadLibrary) -> Result<PathBuf, Failure> {
 
 fn refuse(library: &PreloadLibrary, path: &Path, why: impl std::fmt::Display) -> Failure {
     let path = path.display();
-    Failure::new(format!("run: {path}: {why}"), elsewhere(library))
+    Failure::missing(format!("run: {path}: {why}"), elsewhere(library))
 }
 
 fn elsewhere(library: &PreloadLibrary) -> String {

@@ -52,7 +52,7 @@ enum WatchMessage {
 }
 
 fn no_socket(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
+    Failure::missing(
         format!("run: --report: {}: {error}", path.display()),
         "set TMPDIR to a folder that this user may write to and whose name is short",
     )
@@ -163,7 +163,7 @@ impl Watch {
         let seconds = self.started.elapsed().as_secs_f64();
         let _ = self.events.send(WatchMessage::Over);
         let found = self.thread.join().map_err(|_| {
-            Failure::new(
+            Failure::missing(
                 "run: --report: scanning the process tree failed",
                 "hugeleaf mem PID    # while it runs",
             )

@@ -1,7 +1,8 @@
 //! Reasons why a change could not begin.
 
-use hugeleaf_host::{ProcessError, ReadError};
-use hugeleaf_sys::{Pid, SysError};
+use hugeleaf_host::{ProcessError, ReadError, TargetError};
+use hugeleaf_sys::{Pid, SysError, setcap_advice};
+use hugeleaf_units::Failure;
 
 /// A missing precondition of a change. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,4 +54,58 @@ impl PreconditionError {
             PreconditionError::Process(Gone { .. } | Zombie { .. })
         )
     }
+}
+
+impl From<PreconditionError> for Failure {
+    fn from(error: PreconditionError) -> Failure {
+        let text = error.to_string();
+        let kernel = |what: &str| Failure::missing(text.clone(), what);
+        match error {
+            PreconditionError::NoTarget => {
+                Failure::usage(text, "hugeleaf mem    # lists the processes")
+            }
+            PreconditionError::Process(error) => TargetError::from(error).into(),
+            PreconditionError::Unreadable(error) => Failure::from(error),
+            PreconditionError::NoProcessMadvise => {
+                kernel("run Linux 5.10 or newer; 6.1 to promote")
+            }
+            PreconditionError::NoPidfd => kernel("run Linux 5.10 or newer; 6.1 to promote"),
+            PreconditionError::NoCollapse => kernel(
+                "run Linux 6.1 or newer, or configure huge pages in the server and restart it: \
+                 hugeleaf why",
+            ),
+            PreconditionError::NoThp => kernel("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y"),
+            PreconditionError::Denied {
+                uid,
+                own_uid,
+                missing,
+                ..
+            } => denied(&text, uid, own_uid, &missing),
+            PreconditionError::Filtered { .. } => kernel(
+                "omit --switch-thp-on, or start the program without disabling THP; in a unit: its \
+                 own SystemCallFilter=, or none",
+            ),
+            PreconditionError::Sys(_) => kernel("try again; if it fails again: hugeleaf status"),
+        }
+    }
+}
+
+/// Names the missing capabilities and the command that grants them to this binary alone.
+fn denied(text: &str, uid: u32, own_uid: u32, missing: &[&str]) -> Failure {
+    if missing.is_empty() {
+        return Failure::missing(
+            format!("{text} (hugeleaf has all capabilities that this takes)"),
+            "run it on the host itself, outside containers and user namespaces, as root",
+        );
+    }
+    let list = missing.join(",");
+    let whose = if uid == own_uid {
+        ""
+    } else {
+        " of another user"
+    };
+    Failure::missing(
+        format!("{text}{whose}; missing: {list}"),
+        format!("run as root, or: sudo {}", setcap_advice(missing)),
+    )
 }

@@ -26,7 +26,7 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, CurrentPool>, 
     for pool in host.totals() {
         for fact in [&pool.total, &pool.free, &pool.reserved, &pool.surplus] {
             if let Some(error) = fact.error() {
-                return Err(Failure::new(
+                return Err(Failure::missing(
                     error.to_string(),
                     "run as root: hugeleaf plan needs the page counts of every pool",
                 ));

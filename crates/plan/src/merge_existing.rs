@@ -45,7 +45,7 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(
         }
         if let Some(line) = kept.iter().find(|line| !is_line(&path, line)) {
             let (path, line) = (path.display(), hugeleaf_verdict::clean(line));
-            return Err(Failure::new(
+            return Err(Failure::missing(
                 format!("{path}: no plan wrote the line '{line}', but hugeleaf owns this file"),
                 format!("move that line to another file: $EDITOR {path}"),
             ));

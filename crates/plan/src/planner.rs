@@ -113,7 +113,7 @@ fn possible_sizes(
     if let Some(size) = named.find(|size| !had.contains(size)) {
         let next = "hugeleaf status    # lists the sizes of this kernel";
         let what = format!("this kernel cannot reserve pages of {size}");
-        return Err(Failure::new(what, next));
+        return Err(Failure::missing(what, next));
     }
     let wrong = services.iter().find_map(|s| wrong_size(s, had));
     wrong.map_or(Ok(()), Err)
@@ -135,7 +135,7 @@ fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Failure> {
     let of = of.map_or(String::new(), |path| {
         format!(" of {}", clean(&path.to_string_lossy()))
     });
-    Some(Failure::new(
+    Some(Failure::missing(
         format!(
             "{name} is configured for pages of {size} (huge_page_size), which this kernel cannot \
              reserve"

@@ -30,7 +30,7 @@ pub fn check(plan: &Plan, now: &CurrentHost<'_>) -> Result<Vec<String>, Vec<Fail
         refusals.extend(changed(plan, now.host));
         let next = "plan again: hugeleaf plan --output FILE";
         let unknown = unknown_to(plan, now.in_force).into_iter();
-        refusals.extend(unknown.map(|what| Failure::new(what, next)));
+        refusals.extend(unknown.map(|what| Failure::missing(what, next)));
         refusals.extend(memory(plan, now.host));
     }
     match refusals.is_empty() {
@@ -61,12 +61,12 @@ fn identity(plan: &Plan, now: &HostIdentity) -> Vec<Failure> {
         ),
         false => format!("the plan is for the host {theirs}, but this host is {ours}"),
     };
-    vec![Failure::new(what, PLAN_HERE)]
+    vec![Failure::missing(what, PLAN_HERE)]
 }
 
 fn machine(plan: &Plan, host: &Host) -> Vec<Failure> {
     let mut found = Vec::new();
-    let mut refuse = |what: String| found.push(Failure::new(what, PLAN_HERE));
+    let mut refuse = |what: String| found.push(Failure::missing(what, PLAN_HERE));
     if let (Some(theirs), Some(ours)) = (&plan.host.arch, host.arch.known())
         && theirs != ours
     {
@@ -107,7 +107,7 @@ fn changed(plan: &Plan, host: &Host) -> Vec<Failure> {
     let mut found = Vec::new();
     let mut refuse = |what: String| {
         let next = "plan again: hugeleaf plan --output FILE";
-        found.push(Failure::new(what, next));
+        found.push(Failure::missing(what, next));
     };
     for pool in &plan.pools {
         let (Some(was), Some(now)) = (pool.was, pages_now(host, pool)) else {
@@ -179,14 +179,14 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
             "pools of {in_pools} would leave less than {floor} of {total} for the rest of the \
              host, the minimum even with force"
         );
-        return vec![Failure::new(what, fewer)];
+        return vec![Failure::missing(what, fewer)];
     }
     match reservation::most_by_commit_later(host) {
         Err(unknown) => return vec![unknown],
         Ok(Some(most)) if in_pools > most => {
             let bound = reservation::commit_bound(host);
             let what = format!("pools of {in_pools} would let allocations fail: {bound}");
-            return vec![Failure::new(what, fewer)];
+            return vec![Failure::missing(what, fewer)];
         }
         Ok(_) => {}
     }
@@ -196,7 +196,7 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Failure> {
     if plan.force.is_some() || needed <= total {
         return Vec::new();
     }
-    vec![Failure::new(
+    vec![Failure::missing(
         format!(
             "the host now uses {used} outside its pools, {} when the plan was made: pools of \
              {in_pools} would leave too little of {total} for base pages",

@@ -79,13 +79,13 @@ pub fn tighten(
 
 fn possible(facts: &PlanFacts<'_>, now: &BTreeMap<PageSize, CurrentPool>) -> Result<(), Failure> {
     if now.values().all(|pool| pool.total == 0) {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             "all pools are empty: there is nothing to tighten",
             "hugeleaf plan    # plans pools for the services that could use them",
         ));
     }
     if let Some(one) = facts.in_force.iter().find(|one| one.plan.is_err()) {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             format!(
                 "the plan of apply {} is in force but cannot be read: it may have promised the \
                  idle pages",

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 
 use hugeleaf::MemoryError;
 use hugeleaf_host::{Host, Root};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 
 use crate::experiment::Provenance;
 
@@ -84,11 +84,11 @@ pub enum BenchError {
     Memory(#[from] MemoryError),
     /// A part of an experiment failed; the experiment's name is prepended.
     #[error("{0}")]
-    Part(BenchFailure),
+    Part(Failure),
     #[error("{0}")]
     Unreadable(#[from] hugeleaf_host::ReadError),
     #[error("{0}")]
-    Refused(BenchFailure),
+    Refused(#[from] Failure),
     /// The host lacks the pages of an arm; the others continue.
     #[error("{}", .0.reason)]
     PagesMissing(MissingPages),
@@ -104,46 +104,26 @@ impl BenchError {
             }
             BenchError::NoData { next, .. } => next.clone(),
             BenchError::Memory(e) => e.next(),
-            BenchError::Part(e) | BenchError::Refused(e) => e.next.clone(),
+            BenchError::Part(e) | BenchError::Refused(e) => e.remedy.clone(),
             BenchError::PagesMissing(e) => e.next.clone(),
             BenchError::Unreadable(_) => "hugeleaf status    # shows readable files".to_owned(),
             BenchError::Stopped => "run it again".to_owned(),
         }
     }
-}
-
-/// The reason for a missing result: what failed, what to do next, and the exit status.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct BenchFailure {
-    pub what: String,
-    pub next: String,
-    /// Exit status. 1: the attempt failed; 2: wrong usage; 3: a precondition is missing.
-    pub status: u8,
-}
-
-impl BenchError {
-    pub fn refused(status: u8, what: impl Into<String>, next: impl Into<String>) -> BenchError {
-        BenchError::Refused(BenchFailure {
-            what: what.into(),
-            next: next.into(),
-            status,
-        })
-    }
 
     /// A failed attempt (exit status 1).
     pub fn no(what: impl Into<String>, next: impl Into<String>) -> BenchError {
-        BenchError::refused(1, what, next)
+        Failure::no(what, next).into()
     }
 
     /// Wrong usage (exit status 2).
     pub fn usage(what: impl Into<String>, next: impl Into<String>) -> BenchError {
-        BenchError::refused(2, what, next)
+        Failure::usage(what, next).into()
     }
 
     /// A missing precondition (exit status 3).
     pub fn missing(what: impl Into<String>, next: impl Into<String>) -> BenchError {
-        BenchError::refused(3, what, next)
+        Failure::missing(what, next).into()
     }
 }
 

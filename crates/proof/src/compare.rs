@@ -17,6 +17,7 @@ pub use result_sets::{
 
 use std::collections::{HashMap, HashSet};
 
+use hugeleaf_units::Failure;
 use serde::{Serialize, Serializer};
 
 use crate::median_interval::MedianInterval;
@@ -104,40 +105,8 @@ impl SideSamples {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CompareError {
-    #[error("A measures {a} and B {b}: these are not comparable")]
-    Different { a: String, b: String },
-    #[error("{side} has no arm '{arm}'; it has {}", had.join(", "))]
-    NoSuchArm {
-        side: char,
-        arm: String,
-        had: Vec<String>,
-    },
-    #[error("A and B have no row in common: A has {a}; B has {b}")]
-    NothingInCommon { a: String, b: String },
-}
-
-impl CompareError {
-    pub fn next(&self) -> String {
-        match self {
-            CompareError::Different { .. } => {
-                "compare results of one kind, measured in one unit".to_owned()
-            }
-            CompareError::NoSuchArm { had, .. } => format!(
-                "name two of these: --arms {}",
-                had.iter().take(2).cloned().collect::<Vec<_>>().join(",")
-            ),
-            CompareError::NothingInCommon { .. } => {
-                "name an arm of each: --arms ARM_OF_A,ARM_OF_B; or measure both with the same flags"
-                    .to_owned()
-            }
-        }
-    }
-}
-
 /// Compares rows of the same name in two files. A ratio within `equal` of 1 counts as equal.
-pub fn files(a: &Results, b: &Results, equal: f64) -> Result<Comparison, CompareError> {
+pub fn files(a: &Results, b: &Results, equal: f64) -> Result<Comparison, Failure> {
     let rows = [with_gains(&a.rows), with_gains(&b.rows)];
     ComparisonBuilder::new(a, b, equal)?.compare(&rows)
 }
@@ -148,17 +117,19 @@ pub fn arms(
     b: Option<&Results>,
     names: &[String; 2],
     equal: f64,
-) -> Result<Comparison, CompareError> {
-    let of =
-        |side: char, measured: &Results, arm: &String| -> Result<Vec<ResultRow>, CompareError> {
-            let had = measured.arm_names();
-            if !had.contains(arm) {
-                let arm = arm.clone();
-                return Err(CompareError::NoSuchArm { side, arm, had });
-            }
-            let rows = measured.rows.iter().filter(|row| row.arm == *arm);
-            Ok(rows.cloned().collect())
-        };
+) -> Result<Comparison, Failure> {
+    let of = |side: char, measured: &Results, arm: &String| -> Result<Vec<ResultRow>, Failure> {
+        let had = measured.arm_names();
+        if !had.contains(arm) {
+            let two = had.iter().take(2).cloned().collect::<Vec<_>>().join(",");
+            return Err(Failure::usage(
+                format!("{side} has no arm '{arm}'; it has {}", had.join(", ")),
+                format!("name two of these: --arms {two}"),
+            ));
+        }
+        let rows = measured.rows.iter().filter(|row| row.arm == *arm);
+        Ok(rows.cloned().collect())
+    };
     let other = b.unwrap_or(a);
     let rows = [
         of('A', a, &names[0])?,
@@ -187,21 +158,18 @@ const NOT_COMPARED: &str =
 const MOST_DIFFERENCES: usize = 100;
 
 impl<'a> ComparisonBuilder<'a> {
-    fn new(
-        a: &'a Results,
-        b: &'a Results,
-        equal: f64,
-    ) -> Result<ComparisonBuilder<'a>, CompareError> {
+    fn new(a: &'a Results, b: &'a Results, equal: f64) -> Result<ComparisonBuilder<'a>, Failure> {
         let about = |of: &Results| {
             let main = of.main().cloned();
             let main = main.map(|quantity| (quantity.unit, quantity.better));
             (of.experiment.name.clone(), main)
         };
         if about(a) != about(b) {
-            return Err(CompareError::Different {
-                a: a.in_words(),
-                b: b.in_words(),
-            });
+            let (a, b) = (a.in_words(), b.in_words());
+            return Err(Failure::no(
+                format!("A measures {a} and B {b}: these are not comparable"),
+                "compare results of one kind, measured in one unit",
+            ));
         }
         let mut builder = ComparisonBuilder {
             a,
@@ -255,7 +223,7 @@ impl<'a> ComparisonBuilder<'a> {
         id
     }
 
-    fn compare(mut self, [of_a, of_b]: &[Vec<ResultRow>; 2]) -> Result<Comparison, CompareError> {
+    fn compare(mut self, [of_a, of_b]: &[Vec<ResultRow>; 2]) -> Result<Comparison, Failure> {
         let by_arm = self.compared.arms.is_none();
         let key = |row: &ResultRow| (by_arm.then(|| row.arm.clone()), row.key());
         let others: HashMap<_, &ResultRow> = of_b.iter().map(|row| (key(row), row)).collect();
@@ -273,10 +241,11 @@ impl<'a> ComparisonBuilder<'a> {
         }
         let is_in_both = |row: &ComparedRow| row.a.is_some() && row.b.is_some();
         if !self.compared.rows.iter().any(is_in_both) {
-            return Err(CompareError::NothingInCommon {
-                a: self.a.arm_names().join(", "),
-                b: self.b.arm_names().join(", "),
-            });
+            let [a, b] = [self.a, self.b].map(|side| side.arm_names().join(", "));
+            return Err(Failure::no(
+                format!("A and B have no row in common: A has {a}; B has {b}"),
+                "name an arm of each: --arms ARM_OF_A,ARM_OF_B; or measure both with the same flags",
+            ));
         }
         if !self.compared.is_within {
             self.compared.caveats.push(

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use hugeleaf_host::PageUsage;
+use hugeleaf_host::{PageUsage, TargetError};
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, Failure};
 
@@ -213,6 +213,16 @@ impl ProveError {
     }
 }
 
+impl From<ProveError> for Failure {
+    fn from(error: ProveError) -> Failure {
+        match error {
+            ProveError::Subject(SubjectError::Change(e)) => e.into(),
+            ProveError::Subject(SubjectError::Process(e)) => TargetError::from(e).into(),
+            error => Failure::missing(error.to_string(), error.next()),
+        }
+    }
+}
+
 /// Chooses the design for the prepared memory, for an experiment and for its announcement.
 ///
 /// # Errors
@@ -222,7 +232,7 @@ pub fn design(
     settings: &ExperimentSettings,
 ) -> Result<ExperimentDesign, ProveError> {
     let refused = |what: String, next: &str| {
-        Err(ProveError::Subject(SubjectError::Failed(Failure::new(
+        Err(ProveError::Subject(SubjectError::Failed(Failure::missing(
             what, next,
         ))))
     };

@@ -84,7 +84,7 @@ pub fn claim(
             };
             if user == 0 || user == me.1 {
                 let holder = other.holder;
-                return Err(SubjectError::Failed(Failure::new(
+                return Err(SubjectError::Failed(Failure::missing(
                     format!(
                         "process {pid} is in an experiment of another hugeleaf: process {holder} ({name})"
                     ),

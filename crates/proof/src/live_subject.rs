@@ -403,7 +403,7 @@ impl LiveSubject<'_> {
                 ),
             };
             let target = &self.name;
-            return Err(SubjectError::Failed(Failure::new(
+            return Err(SubjectError::Failed(Failure::missing(
                 format!("{target}: no memory for an experiment: {why}"),
                 format!("hugeleaf why {target}"),
             )));
@@ -450,7 +450,7 @@ fn check_share(target: &str, prepared: &SelectedMemory, held: Bytes) -> Result<(
         return Ok(());
     }
     let why = prepared.notes.join(" ");
-    Err(SubjectError::Failed(Failure::new(
+    Err(SubjectError::Failed(Failure::missing(
         format!(
             "{target}: {bytes} of {held} can be promoted and demoted, too little to compare: {why}"
         ),

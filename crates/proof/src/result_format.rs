@@ -579,25 +579,25 @@ impl Results {
         const OTHER: &str = "name a file that --output wrote: hugeleaf bench --help; for two traces: hugeleaf trace diff";
         const DAMAGED: &str = "measure again: the file was changed or is damaged";
         let lacks = |field| {
-            Failure::new(
+            Failure::no(
                 format!("it has no '{field}': it is not a result of prove or bench"),
                 OTHER,
             )
         };
         let malformed =
-            |why: String| Failure::new(format!("it is not a valid result: {why}"), DAMAGED);
+            |why: String| Failure::no(format!("it is not a valid result: {why}"), DAMAGED);
         let whole: Json = serde_json::from_str(text).map_err(|e| match (e.is_eof(), e.line()) {
-            (true, line) => Failure::new(
+            (true, line) => Failure::no(
                 format!("it ends in the middle (line {line}): it is incomplete or truncated"),
                 "copy it again, or measure again",
             ),
-            (false, _) => Failure::new(format!("it is not JSON: {e}"), OTHER),
+            (false, _) => Failure::no(format!("it is not JSON: {e}"), OTHER),
         })?;
         let schema = whole.get("schema").ok_or_else(|| lacks("schema"))?;
         match schema.as_u64() {
             Some(SCHEMA) => {}
             Some(OLD_SCHEMA) => {
-                return Err(Failure::new(
+                return Err(Failure::no(
                     format!(
                         "it has schema {OLD_SCHEMA}: an older hugeleaf wrote it, and this one reads schema {SCHEMA}"
                     ),
@@ -605,7 +605,7 @@ impl Results {
                 ));
             }
             _ => {
-                return Err(Failure::new(
+                return Err(Failure::no(
                     format!("it has schema {schema}, and this program reads {SCHEMA}"),
                     "compare with the version of hugeleaf that wrote it, or measure again",
                 ));
@@ -623,7 +623,7 @@ impl Results {
                 false => "none of its arms was available",
             };
             let next = "measure again, and let it end";
-            return Err(Failure::new(format!("it holds no samples: {why}"), next));
+            return Err(Failure::no(format!("it holds no samples: {why}"), next));
         }
         Ok(results)
     }

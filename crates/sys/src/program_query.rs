@@ -45,7 +45,7 @@ pub fn query_program(
     let own = effective_uid();
     let (uid, gid) = account.unwrap_or((own, 0));
     if uid != own && own != 0 {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             format!("{shown}: must run as uid {uid}, its owner"),
             "run hugeleaf as root, or as that user",
         ));
@@ -71,7 +71,7 @@ pub fn query_program(
         false => run_for(uid, program, &mut command),
     };
     answer.map_err(|reason| {
-        Failure::new(
+        Failure::missing(
             format!("{shown}: {reason}"),
             "run that command by hand and fix its error",
         )
@@ -103,7 +103,7 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), Failure> {
     };
     match is_safe_from_others(program, uid) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(Failure::new(
+        Ok(false) => Err(Failure::missing(
             format!(
                 "{}: not run, because users other than {who} can change it or a folder above it",
                 program.display()
@@ -113,7 +113,7 @@ fn need_safe(program: &Path, uid: u32) -> Result<(), Failure> {
                 program.display()
             ),
         )),
-        Err(e) => Err(Failure::new(
+        Err(e) => Err(Failure::missing(
             format!("{}: {e}", program.display()),
             "install it, or name another program",
         )),

@@ -4,10 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, read_process};
-use hugeleaf_mover::{
-    DemoteOptions, Outcome, Percent, PreconditionError, Progress, PromoteOptions, demote, promote,
-};
+use hugeleaf_host::{Host, Process, ProcessError, ReadDetail, Root, TargetError, read_process};
+use hugeleaf_mover::{DemoteOptions, Outcome, Percent, Progress, PromoteOptions, demote, promote};
 use hugeleaf_report::document::Document;
 use hugeleaf_report::promote::{HostCommands, PromoteRequest, PromotionDirection, page};
 use hugeleaf_report::why::WhyView;
@@ -23,10 +21,6 @@ pub struct ActionContext {
     pub kernel: Arc<Kernel>,
     pub host: Host,
     pub guard: Option<PathBuf>,
-    /// Explains in two lines why a promotion or demotion cannot begin.
-    pub explain_change: fn(PreconditionError) -> Failure,
-    /// Explains a process that cannot be read.
-    pub explain_process: fn(ProcessError) -> Failure,
     pub commands: HostCommands,
 }
 
@@ -66,7 +60,7 @@ pub fn why(tools: &ActionContext, program: &TreeSample) -> Result<Document, Fail
         }
     }
     if let (true, Some((_, error))) = (processes.is_empty(), unread.first()) {
-        return Err((tools.explain_process)(error.clone()));
+        return Err(TargetError::from(error.clone()).into());
     }
     let name = targets(program);
     let accounts: Vec<Vec<SegmentAccount>> = (processes.iter())
@@ -118,7 +112,7 @@ pub fn change(
             demote(kernel, root, host, &pids, &options, progress, stop)
         }
     };
-    outcome.map_err(tools.explain_change)
+    outcome.map_err(Failure::from)
 }
 
 pub fn going_on(

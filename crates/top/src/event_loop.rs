@@ -42,17 +42,8 @@ pub struct TopSettings {
     pub replay: Option<PathBuf>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum TopError {
-    /// There is nothing to draw on, or the recording cannot be written or read.
-    #[error("{0}")]
-    Failed(#[from] Failure),
-    #[error("{0}")]
-    Read(#[from] ReadError),
-}
-
-fn no_terminal(what: String) -> TopError {
-    Failure::new(what, "run it in a terminal, or: hugeleaf mem").into()
+fn no_terminal(what: String) -> Failure {
+    Failure::missing(what, "run it in a terminal, or: hugeleaf mem")
 }
 
 enum LoopMessage {
@@ -63,7 +54,7 @@ enum LoopMessage {
     Signal(i32),
 }
 
-pub fn run(settings: TopSettings) -> Result<(), TopError> {
+pub fn run(settings: TopSettings) -> Result<(), Failure> {
     check_terminal()?;
     let recorder = settings
         .record
@@ -105,7 +96,7 @@ pub fn run(settings: TopSettings) -> Result<(), TopError> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "asks whether it is a terminal")]
-fn check_terminal() -> Result<(), TopError> {
+fn check_terminal() -> Result<(), Failure> {
     let name = std::env::var("TERM").unwrap_or_default();
     if !std::io::stdout().is_terminal() {
         return Err(no_terminal(
@@ -187,7 +178,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl TerminalUi {
-    fn start(&mut self) -> Result<(), TopError> {
+    fn start(&mut self) -> Result<(), Failure> {
         if let Ok(size) = self.screen.terminal.size() {
             self.app.on(AppEvent::Size(size.width, size.height));
         }
@@ -209,7 +200,7 @@ impl TerminalUi {
     }
 
     /// Runs until the view ends. Returns the signal that ended it, if any.
-    fn go_on(&mut self, receiver: &Receiver<LoopMessage>) -> Result<Option<i32>, TopError> {
+    fn go_on(&mut self, receiver: &Receiver<LoopMessage>) -> Result<Option<i32>, Failure> {
         loop {
             if self.draw().is_err() {
                 // The terminal is gone.
@@ -254,7 +245,7 @@ impl TerminalUi {
         }
     }
 
-    fn take(&mut self, message: LoopMessage) -> Result<LoopFlow, TopError> {
+    fn take(&mut self, message: LoopMessage) -> Result<LoopFlow, Failure> {
         let event = match message {
             LoopMessage::InputEnded => return Ok(Break(None)),
             LoopMessage::Signal(SIGTSTP) => return Ok(self.suspend()),
@@ -299,7 +290,7 @@ impl TerminalUi {
         }
     }
 
-    fn carry_out(&mut self, effect: AppAction) -> Result<LoopFlow, TopError> {
+    fn carry_out(&mut self, effect: AppAction) -> Result<LoopFlow, Failure> {
         match effect {
             AppAction::Quit => return Ok(Break(None)),
             AppAction::Suspend => return Ok(self.suspend()),
@@ -322,7 +313,7 @@ impl TerminalUi {
         Ok(Continue(()))
     }
 
-    fn show(&mut self, at: usize) -> Result<(), TopError> {
+    fn show(&mut self, at: usize) -> Result<(), Failure> {
         if let Some(recording) = &mut self.recording {
             let sample = Box::new(recording.show(at)?.clone());
             let at = recording.at;

@@ -32,4 +32,4 @@ mod tests;
 
 pub use actions::ActionContext;
 pub use app::AppConfig;
-pub use event_loop::{TopError, TopSettings, run};
+pub use event_loop::{TopSettings, run};

@@ -59,12 +59,12 @@ impl Recorder {
         };
         let head = line_of(&head);
         write_whole(path, head.as_bytes(), OnExisting::Kept)
-            .map_err(|error| Failure::new(error.to_string(), NEW_FILE))?;
+            .map_err(|error| Failure::missing(error.to_string(), NEW_FILE))?;
         // Links are not followed, because the name must be the file just created.
         let file = (OpenOptions::new().append(true))
             .custom_flags(hugeleaf_sys::NOFOLLOW_FLAG)
             .open(path)
-            .map_err(|why| Failure::new(format!("{}: {why}", path.display()), NEW_FILE))?;
+            .map_err(|why| Failure::missing(format!("{}: {why}", path.display()), NEW_FILE))?;
         Ok(Recorder {
             path: path.to_owned(),
             file,
@@ -81,7 +81,7 @@ impl Recorder {
         self.scans += 1;
         let fail = |why: String| {
             let path = self.path.display();
-            Failure::new(format!("{path}: {why}; the recording ends here"), NEW_FILE)
+            Failure::missing(format!("{path}: {why}; the recording ends here"), NEW_FILE)
         };
         let length = self.length + text.len() as u64;
         if length > self.most.get() {
@@ -118,7 +118,7 @@ impl Recorder {
 }
 
 fn unread(path: &Path, why: &std::io::Error) -> Failure {
-    Failure::new(format!("{}: {why}", path.display()), A_RECORDING)
+    Failure::missing(format!("{}: {why}", path.display()), A_RECORDING)
 }
 
 /// Serializes a value as a line. This cannot fail for values made in memory.
@@ -215,7 +215,7 @@ impl Recording {
     }
 
     fn broken(&self, line: usize, what: impl std::fmt::Display) -> Failure {
-        Failure::new(
+        Failure::missing(
             format!("{}: line {line}: {what}", self.path.display()),
             format!("{A_RECORDING}; to replay the lines before it: head -n LINES FILE"),
         )

@@ -7,7 +7,7 @@ use hugeleaf_host::{Root, read_host};
 use hugeleaf_mover::Outcome;
 use hugeleaf_report::promote::{BootTaskRunner, HostCommands};
 use hugeleaf_sys::Kernel;
-use hugeleaf_units::{Bytes, Failure, PageSize};
+use hugeleaf_units::{Bytes, PageSize};
 
 use crate::actions::ActionContext;
 use crate::app::{App, AppConfig, AppEvent, ReplayState};
@@ -220,13 +220,5 @@ pub fn tools() -> ActionContext {
         kernel: Arc::new(kernel),
         host,
         guard: None,
-        explain_change: |error| Failure {
-            message: error.to_string(),
-            remedy: "try".into(),
-        },
-        explain_process: |error| Failure {
-            message: error.to_string(),
-            remedy: "try".into(),
-        },
     }
 }

@@ -31,7 +31,7 @@ use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_perf::processor::Processor;
 use hugeleaf_perf::{allow_many_descriptors, monotonic_nanos};
 use hugeleaf_sys::{Kernel, setcap_advice};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 
 use crate::model::{Interval, MemoryState, SourceState, Trace, TraceEndReason, TracedTarget};
 use event_aggregator::EventAggregator;
@@ -64,14 +64,6 @@ pub struct CollectOptions {
     pub tool_version: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CollectError {
-    #[error("{reason}")]
-    Refused { reason: String, remedy: String },
-    #[error("{0}")]
-    Host(#[from] hugeleaf_host::ReadError),
-}
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CollectStage {
     Before,
@@ -87,7 +79,7 @@ pub fn collect(
     options: &CollectOptions,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(CollectStage),
-) -> Result<Trace, CollectError> {
+) -> Result<Trace, Failure> {
     let host = read_host(root, kernel)?;
     let guards = read_guards(root);
     let cpus = online(root);
@@ -144,7 +136,7 @@ fn open(
     cpus: &[u32],
     tracefs: &Tracefs,
     guards: &PerfRestrictions,
-) -> Result<OpenEvents, CollectError> {
+) -> Result<OpenEvents, Failure> {
     allow_many_descriptors();
     let wanted = EventOptions {
         rate: options.rate,
@@ -153,7 +145,6 @@ fn open(
         locks: !options.no_locks,
     };
     OpenEvents::open(&wanted, cpus, tracefs, guards)
-        .map_err(|(reason, remedy)| CollectError::Refused { reason, remedy })
 }
 
 /// Returns the size of each CPU's ring of lock events.

@@ -9,6 +9,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use hugeleaf_sys::{OnExisting, PathError, StagedFile};
+use hugeleaf_units::Failure;
 
 use crate::model::{SCHEMA, Trace};
 
@@ -81,6 +82,12 @@ impl TraceFileError {
                 "copy it again; if the original is damaged too, trace again".to_owned()
             }
         }
+    }
+}
+
+impl From<TraceFileError> for Failure {
+    fn from(error: TraceFileError) -> Failure {
+        Failure::missing(error.to_string(), error.next())
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! This crate must not judge or change the host: it opens events and reads.
 //!
-//! Main types: [`Trace`], [`CollectOptions`], [`CollectError`], [`TraceFileError`].
+//! Main types: [`Trace`], [`CollectOptions`], [`TraceFileError`].
 
 // The crate is not published, so self-explanatory names need no comments.
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
@@ -22,6 +22,6 @@ pub mod file;
 pub mod model;
 pub mod tables;
 
-pub use collect::{CollectError, CollectOptions, CollectStage, collect, ring_memory};
+pub use collect::{CollectOptions, CollectStage, collect, ring_memory};
 pub use file::{TraceFileError, check_writable, read_trace, write_trace};
 pub use model::Trace;

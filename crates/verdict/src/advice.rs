@@ -6,7 +6,7 @@
 //! does: a comment would swallow the command behind it.
 
 use hugeleaf_host::{Host, Pool, ThpMemoryKind, pool_file, thp_file};
-use hugeleaf_units::{Bytes, PageSize, Pages};
+use hugeleaf_units::{Bytes, Failure, PageSize, Pages};
 use serde::Serialize;
 
 use crate::commit_limit;
@@ -171,13 +171,6 @@ pub struct SettingChange {
 #[serde(transparent)]
 pub struct FeasibleChange(SettingChange);
 
-/// The reason why a change is not advised, without a full stop, and the alternative.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangeRefusal {
-    pub why: String,
-    pub alternative: String,
-}
-
 /// A command of a screen, with the changes of the host that it makes. Without a command, it is a shell comment that begins
 /// with `#`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -215,9 +208,9 @@ impl From<&str> for AdvisedCommand {
 }
 
 /// Advised changes, or the alternative if a change is refused.
-impl<T: Into<AdvisedCommand>> From<Result<T, ChangeRefusal>> for AdvisedCommand {
-    fn from(checked: Result<T, ChangeRefusal>) -> AdvisedCommand {
-        checked.map_or_else(|refused| refused.alternative.into(), T::into)
+impl<T: Into<AdvisedCommand>> From<Result<T, Failure>> for AdvisedCommand {
+    fn from(checked: Result<T, Failure>) -> AdvisedCommand {
+        checked.map_or_else(|refused| refused.remedy.into(), T::into)
     }
 }
 
@@ -261,7 +254,7 @@ pub fn sequence(changes: impl IntoIterator<Item = SettingChange>, host: &Host) -
         return on_the_host(&commands.collect::<Vec<_>>().join("; ")).into();
     }
     let checked = changes.into_iter().map(|change| change.check(host));
-    let checked: Result<Vec<FeasibleChange>, ChangeRefusal> = checked.collect();
+    let checked: Result<Vec<FeasibleChange>, Failure> = checked.collect();
     checked.into()
 }
 
@@ -318,7 +311,7 @@ impl SettingChange {
 
     /// # Errors
     /// This host cannot provide it, it would leave too little memory for others, or a running program wants another value.
-    pub fn check(self, host: &Host) -> Result<FeasibleChange, ChangeRefusal> {
+    pub fn check(self, host: &Host) -> Result<FeasibleChange, Failure> {
         provides(host, &self)?;
         is_wanted(host, &self)?;
         let in_force = in_force(host, &self.setting, &self.to).to_owned();
@@ -332,27 +325,23 @@ impl SettingChange {
 }
 
 /// Refuses a setting of the host inside a container.
-fn is_of_this_host(change: &SettingChange, is_in_container: bool) -> Result<(), ChangeRefusal> {
+fn is_of_this_host(change: &SettingChange, is_in_container: bool) -> Result<(), Failure> {
     if !is_in_container || change.setting.is_of_container() {
         return Ok(());
     }
-    Err(ChangeRefusal {
-        why: "this is a container, and the setting belongs to the host".to_owned(),
-        alternative: on_the_host(&change.setting.command(&change.to)),
-    })
+    Err(Failure::missing(
+        "this is a container, and the setting belongs to the host",
+        on_the_host(&change.setting.command(&change.to)),
+    ))
 }
 
 /// Refuses a change that the host cannot provide.
-fn provides(host: &Host, change: &SettingChange) -> Result<(), ChangeRefusal> {
+fn provides(host: &Host, change: &SettingChange) -> Result<(), Failure> {
     is_of_this_host(change, host.is_in_container)?;
     if (change.setting.path(), &*change.to) == (commit_limit::MODE, commit_limit::STRICT) {
-        let instead = "hugeleaf check    # shows committed memory and the limit".to_owned();
-        return commit_limit::strict(host)
-            .map(|_| ())
-            .map_err(|why| ChangeRefusal {
-                why,
-                alternative: instead,
-            });
+        let instead = "hugeleaf check    # shows committed memory and the limit";
+        let fits = commit_limit::strict(host).map(|_| ());
+        return fits.map_err(|why| Failure::missing(why, instead));
     }
     let SettingKind::Pool(size, node) = change.setting.kind else {
         return Ok(());
@@ -361,11 +350,7 @@ fn provides(host: &Host, change: &SettingChange) -> Result<(), ChangeRefusal> {
         Ok(pages) => reservation::fits(host, size, node, Pages(pages)),
         Err(_) => Err(format!("'{}' is not a number of pages", change.to)),
     };
-    let instead = PLAN.to_owned();
-    fits.map_err(|why| ChangeRefusal {
-        why,
-        alternative: instead,
-    })
+    fits.map_err(|why| Failure::missing(why, PLAN))
 }
 
 /// Returns the risk that each change of the setting has.
@@ -380,15 +365,15 @@ fn known_risk(setting: &Setting) -> Option<&'static str> {
 }
 
 /// Refuses a value that a running program does not want.
-fn is_wanted(host: &Host, change: &SettingChange) -> Result<(), ChangeRefusal> {
+fn is_wanted(host: &Host, change: &SettingChange) -> Result<(), Failure> {
     let Some(want) = unwanted(host, &change.setting, &change.to) else {
         return Ok(());
     };
     let (who, path) = (&want.who, change.setting.path());
-    Err(ChangeRefusal {
-        why: format!("{who} wants another value"),
-        alternative: format!("hugeleaf check    # {who} wants another value of {path}"),
-    })
+    Err(Failure::missing(
+        format!("{who} wants another value"),
+        format!("hugeleaf check    # {who} wants another value of {path}"),
+    ))
 }
 
 /// Returns the value in force after a change. A THP size may inherit the value for all sizes.
@@ -470,7 +455,7 @@ pub fn shmem_at_boot(host: &Host, by: BootTaskRunner) -> AdvisedCommand {
     let (path, to) = (change.setting.path.clone(), change.to.clone());
     let next = match change.check(host) {
         Ok(advice) => AdvisedCommand::from(advice),
-        Err(refused) => return refused.alternative.into(),
+        Err(refused) => return refused.remedy.into(),
     };
     let command = match by {
         BootTaskRunner::Systemd => {
@@ -518,7 +503,7 @@ pub fn some_pages(host: &Host, size: PageSize) -> String {
     let change = SettingChange::new(Setting::pool(size, None), "N");
     let command = match is_of_this_host(&change, host.is_in_container) {
         Ok(()) => change.setting.command(&change.to),
-        Err(refused) => refused.alternative,
+        Err(refused) => refused.remedy,
     };
     let remark = format!("N: {existing}as many as the program needs{most}");
     AdvisedCommand::from(command).remark(&remark).command
@@ -681,7 +666,7 @@ mod tests {
         let mut host = healthy();
         host.is_in_container = true;
         let refused = SettingChange::new(Setting::thp("enabled"), "madvise").check(&host);
-        let instead = refused.unwrap_err().alternative;
+        let instead = refused.unwrap_err().remedy;
         assert!(
             instead.starts_with("# on the host of this container: echo madvise > "),
             "{instead}"

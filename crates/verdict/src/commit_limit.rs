@@ -86,7 +86,7 @@ fn known<T: Copy>(name: &str, fact: &Fact<T>) -> Result<T, Failure> {
         let why = fact
             .error()
             .map_or("it is unknown".to_owned(), ToString::to_string);
-        Failure::new(
+        Failure::missing(
             format!(
                 "cannot read {name}, which bounds pools under vm.overcommit_memory={STRICT}: {why}"
             ),
@@ -138,7 +138,7 @@ mod tests {
             change
                 .check(host)
                 .map(|_| ())
-                .map_err(|refused| refused.why)
+                .map_err(|refused| refused.message)
         };
         assert_eq!(pool(&host, 12_289), Ok(()), "the mode is not strict");
         host.limits.overcommit_memory = Fact::Known(2);

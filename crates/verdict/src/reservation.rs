@@ -92,7 +92,7 @@ pub fn used(host: &Host) -> Result<(Bytes, Bytes), Failure> {
         fact.get().ok_or_else(|| {
             let why = fact.error().map(ToString::to_string);
             let why = why.unwrap_or("no such line".to_owned());
-            Failure::new(
+            Failure::missing(
                 format!("cannot read {name} in /proc/meminfo: {why}"),
                 "cat /proc/meminfo    # a plan needs the use of base pages",
             )

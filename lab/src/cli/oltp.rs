@@ -13,7 +13,7 @@ use hugeleaf_units::{Bytes, parse_time};
 
 use hugeleaf_cli::bench::OutputArgs;
 use hugeleaf_cli::bench::{parse_count, parse_rounds};
-use hugeleaf_cli::context::Failure;
+use hugeleaf_cli::context::{Failure, print_failure};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -228,11 +228,17 @@ pub fn copier() -> Option<ExitCode> {
         .and_then(|text| text.to_str()?.parse().ok());
     let (Some(folder), Some(length)) = (folder, length) else {
         let what = format!("{COPIER}: internal command of hugeleaf-lab oltp");
-        return Some(Failure::usage(what, "hugeleaf-lab oltp --help").report());
+        return Some(print_failure(&Failure::usage(
+            what,
+            "hugeleaf-lab oltp --help",
+        )));
     };
     let Err(error) = copy_until_ended(Path::new(&folder), length);
     let what = format!("{COPIER}: {}: {error}", Path::new(&folder).display());
-    Some(Failure::missing(what, "hugeleaf-lab oltp --help").report())
+    Some(print_failure(&Failure::missing(
+        what,
+        "hugeleaf-lab oltp --help",
+    )))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use hugeleaf_cli::bench::{BenchSetup, OutputArgs, named, parse_count, usual};
-use hugeleaf_cli::context::{Context, Failure};
+use hugeleaf_cli::context::{Context, Failure, print_failure};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::{AskedPages, ChildCommand, PageArm};
 
@@ -95,13 +95,16 @@ pub fn attacher() -> Option<ExitCode> {
     }
     let (Some(parent), Some(handle)) = (arguments.next(), arguments.next()) else {
         let what = format!("{ATTACHER}: internal command of hugeleaf-lab pagetables");
-        return Some(Failure::usage(what, "hugeleaf-lab pagetables --help").report());
+        return Some(print_failure(&Failure::usage(
+            what,
+            "hugeleaf-lab pagetables --help",
+        )));
     };
     Some(match serve_attacher(&parent, &handle) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             let what = format!("{ATTACHER}: {reason}");
-            Failure::missing(what, "hugeleaf-lab pagetables").report()
+            print_failure(&Failure::missing(what, "hugeleaf-lab pagetables"))
         }
     })
 }

@@ -12,14 +12,14 @@ use hugeleaf_host::process::proc_parsers::{ProcessStatus, parse_status};
 use hugeleaf_host::system::meminfo;
 use hugeleaf_host::{Host, PageUsage};
 use hugeleaf_sys::Pid;
-use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_units::{Bytes, Failure, PageKind};
 use hugeleaf_workload::{ChildCommand, ChildError, PageArm};
 use serde_json::json;
 
 use crate::kits::pagetables::{AttachTiming, Attachers};
 
 use hugeleaf_proof::bench::BenchRun;
-use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent, BenchFailure, MissingPages};
+use hugeleaf_proof::bench::{BenchContext, BenchError, BenchEvent, MissingPages};
 use hugeleaf_proof::result_format::{
     ArmInfo, Chart, PageLayout, Parameter, Quantity, ResultRow, Results, Sample,
 };
@@ -237,11 +237,7 @@ fn failed(error: &ChildError, machine: &BenchContext<'_>) -> BenchError {
         } => "hugeleaf-lab pagetables --processes 1    # fewer, or a smaller --region".into(),
         _ => "hugeleaf-lab pagetables    # run it again".into(),
     };
-    BenchError::Part(BenchFailure {
-        what: error.to_string(),
-        next,
-        status: 3,
-    })
+    BenchError::Part(Failure::missing(error.to_string(), next))
 }
 
 /// Returns the page tables of the host; shared ones count once.

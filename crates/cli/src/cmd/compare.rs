@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::compare::{
-    CompareError, QuantitySelection, ReleaseBlockers, arms, files, history, sets,
-};
+use hugeleaf_proof::compare::{QuantitySelection, ReleaseBlockers, arms, files, history, sets};
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::compare::{
     ComparisonView, history as history_page, sets as sets_page, sets_json,
@@ -113,7 +111,10 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
             ));
         }
     };
-    let compared = compared.map_err(|error| refused(&error))?;
+    let compared = compared.map_err(|error| Failure {
+        message: format!("compare: {error}"),
+        ..error
+    })?;
     let names = [Some(path), args.b.as_ref()];
     let names = names.map(|path| {
         path.map(|path| path.display().to_string())
@@ -227,11 +228,3 @@ impl Args {
 
 /// Maximum number of failed comparisons listed by name.
 const SHOWN: usize = 20;
-
-fn refused(error: &CompareError) -> Failure {
-    let (text, next) = (format!("compare: {error}"), error.next());
-    match error {
-        CompareError::NoSuchArm { .. } => Failure::usage(text, next),
-        _ => Failure::no(text, next),
-    }
-}

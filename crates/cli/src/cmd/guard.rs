@@ -7,10 +7,7 @@ use std::sync::atomic::Ordering;
 use hugeleaf_guard::client::{ask, ask_status};
 use hugeleaf_guard::one_shot::once;
 use hugeleaf_guard::status::GuardStatus;
-use hugeleaf_guard::{
-    ConfigError, ConfigFiles, ControlCommand, Guard, GuardError, GuardPaths, GuardState,
-    StatusRenderer,
-};
+use hugeleaf_guard::{ConfigFiles, ControlCommand, Guard, GuardPaths, GuardState, StatusRenderer};
 use hugeleaf_report::document::listed;
 use hugeleaf_report::exposition::{OPEN_METRICS, TEXT, open_metrics, text};
 use hugeleaf_report::guard as views;
@@ -225,23 +222,4 @@ fn guard(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     });
     guard.run(&HttpViews)?;
     Ok(CommandStatus::Good)
-}
-
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Failure {
-        Failure::usage(
-            error.to_string(),
-            "see docs/reference/guard.md for all keys of a rule; then: hugeleaf guard --check",
-        )
-    }
-}
-
-impl From<GuardError> for Failure {
-    fn from(error: GuardError) -> Failure {
-        match error {
-            GuardError::Config(error) => error.into(),
-            GuardError::Read(error) => error.into(),
-            GuardError::Failed(failure) => failure.into(),
-        }
-    }
 }

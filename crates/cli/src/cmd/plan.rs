@@ -22,12 +22,6 @@ use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 pub use flags::Args;
 
-impl From<hugeleaf_units::Failure> for Failure {
-    fn from(failure: hugeleaf_units::Failure) -> Failure {
-        Failure::missing(failure.message, failure.remedy)
-    }
-}
-
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     // --tighten has a bar of its own.
     let bar = (!args.tighten).then(|| Bar::spinner("querying the services"));

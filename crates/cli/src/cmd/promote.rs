@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hugeleaf_host::TargetError;
 use hugeleaf_mover::{
     BytesByReason, DemoteOptions, Outcome, Percent, PreconditionError, Progress, PromoteOptions,
     StallLimits, demote, promote,
@@ -10,7 +9,7 @@ use hugeleaf_mover::{
 use hugeleaf_report::promote::{
     ALL, BootTaskRunner, HostCommands, PromoteRequest, PromotionDirection, json, page,
 };
-use hugeleaf_sys::{Pid, setcap_advice};
+use hugeleaf_sys::Pid;
 use hugeleaf_units::parse_time;
 
 use crate::context::{AmbiguityPolicy, CommandStatus, Context, Failure};
@@ -192,58 +191,4 @@ pub fn scheduler(context: &Context) -> BootTaskRunner {
     } else {
         BootTaskRunner::Unknown
     }
-}
-
-impl From<PreconditionError> for Failure {
-    fn from(error: PreconditionError) -> Failure {
-        let text = error.to_string();
-        let kernel = |what: &str| Failure::missing(text.clone(), what);
-        match error {
-            PreconditionError::NoTarget => {
-                Failure::usage(text, "hugeleaf mem    # lists the processes")
-            }
-            PreconditionError::Process(error) => TargetError::from(error).into(),
-            PreconditionError::Unreadable(error) => Failure::from(error),
-            PreconditionError::NoProcessMadvise => {
-                kernel("run Linux 5.10 or newer; 6.1 to promote")
-            }
-            PreconditionError::NoPidfd => kernel("run Linux 5.10 or newer; 6.1 to promote"),
-            PreconditionError::NoCollapse => kernel(
-                "run Linux 6.1 or newer, or configure huge pages in the server and restart it: \
-                 hugeleaf why",
-            ),
-            PreconditionError::NoThp => kernel("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y"),
-            PreconditionError::Denied {
-                uid,
-                own_uid,
-                missing,
-                ..
-            } => denied(&text, uid, own_uid, &missing),
-            PreconditionError::Filtered { .. } => kernel(
-                "omit --switch-thp-on, or start the program without disabling THP; in a unit: its \
-                 own SystemCallFilter=, or none",
-            ),
-            PreconditionError::Sys(_) => kernel("try again; if it fails again: hugeleaf status"),
-        }
-    }
-}
-
-/// Names the missing capabilities and the command that grants them to this binary alone.
-fn denied(text: &str, uid: u32, own_uid: u32, missing: &[&str]) -> Failure {
-    if missing.is_empty() {
-        return Failure::missing(
-            format!("{text} (hugeleaf has all capabilities that this takes)"),
-            "run it on the host itself, outside containers and user namespaces, as root",
-        );
-    }
-    let list = missing.join(",");
-    let whose = if uid == own_uid {
-        ""
-    } else {
-        " of another user"
-    };
-    Failure::missing(
-        format!("{text}{whose}; missing: {list}"),
-        format!("run as root, or: sudo {}", setcap_advice(missing)),
-    )
 }

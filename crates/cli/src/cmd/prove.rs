@@ -12,7 +12,7 @@ use hugeleaf_proof::stats::{LogRatioInterval, percent};
 use hugeleaf_proof::stopping_rule::MIN_PAIRS;
 use hugeleaf_proof::{
     ExperimentDesign, ExperimentEvent, ExperimentSettings, FinalPages, LiveSubject, Metric,
-    MetricError, Subject, SubjectError, Verdict, circumstances, run as experiment,
+    Subject, Verdict, circumstances, run as experiment,
 };
 use hugeleaf_report::document::{Cell, Document, Note, TextOptions, counted};
 use hugeleaf_report::prove::{page, whole_page};
@@ -279,24 +279,6 @@ fn dry_run(
     page.add(notes.collect::<Vec<_>>());
     Context::show(&page, Context::view(true))?;
     Ok(CommandStatus::Good)
-}
-
-impl From<MetricError> for Failure {
-    fn from(error: MetricError) -> Failure {
-        Failure::missing(error.to_string(), error.next())
-    }
-}
-
-impl From<ProveError> for Failure {
-    fn from(error: ProveError) -> Failure {
-        match error {
-            ProveError::Subject(SubjectError::Change(e)) => e.into(),
-            ProveError::Subject(SubjectError::Process(e)) => {
-                hugeleaf_host::TargetError::from(e).into()
-            }
-            error => Failure::missing(error.to_string(), error.next()),
-        }
-    }
 }
 
 /// Course of an experiment, for one line of progress.

@@ -68,7 +68,7 @@ pub(super) fn read_folder(folder: &Path) -> Result<ResultSet, Failure> {
                 let file = file.to_string_lossy().into_owned();
                 set.results.push(NamedResult { file, results });
             }
-            Err(failure) => set.unread.push(failure.lines.message),
+            Err(failure) => set.unread.push(failure.message),
         }
     }
     Ok(set)

@@ -28,7 +28,7 @@ use hugeleaf_verdict::run_policy::{
     NumaPolicy, PagePolicy, PreloadObstacle, ResolvedPolicy, RunFlags, RunMemoryKind, resolve,
 };
 
-use crate::context::{Context, Failure, print_stderr};
+use crate::context::{Context, Failure, print_failure, print_stderr};
 
 /// The library that is loaded into programs; empty if not built for this architecture.
 const LIBRARY: PreloadLibrary = PreloadLibrary::run(include_bytes!(concat!(
@@ -114,7 +114,7 @@ pub struct Args {
 
 /// Runs the command. Without `--report` it returns only on failure or a dry run, because the program replaces this process.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, Failure> {
-    prepare_and_start(args, context).map_err(|failure| match failure.status() {
+    prepare_and_start(args, context).map_err(|failure| match failure.status {
         NOT_RUNNABLE | NOT_FOUND => failure,
         _ => failure.with_status(OWN_FAILURE),
     })
@@ -414,10 +414,10 @@ fn start_and_watch(
         },
         found,
     };
-    let report = watch.finish().map(report).map_err(Failure::from);
+    let report = watch.finish().map(report);
     // The program's exit status is returned even if the report fails.
     if let Err(failure) = report.and_then(|report| write(file, &report)) {
-        failure.report();
+        print_failure(&failure);
     }
     match ended {
         ChildExit::Status(status) => Ok(ExitCode::from(status)),

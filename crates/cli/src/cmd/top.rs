@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hugeleaf_guard::GuardPaths;
-use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::HostCommands;
 use hugeleaf_sys::Kernel;
-use hugeleaf_top::{ActionContext, AppConfig, TopError, TopSettings};
+use hugeleaf_top::{ActionContext, AppConfig, TopSettings};
 
 use crate::cmd::promote::{own_path, scheduler};
 use crate::context::{CommandStatus, Context, Failure};
@@ -69,8 +68,6 @@ pub fn run(args: Args, context: &Context) -> Result<CommandStatus, Failure> {
             kernel: Arc::new(Kernel::new()),
             host,
             guard: is_live.then(socket),
-            explain_change: |error| Failure::from(error).lines,
-            explain_process: |error| Failure::from(TargetError::from(error)).lines,
             commands: commands.clone(),
         },
         config: AppConfig {
@@ -84,13 +81,4 @@ pub fn run(args: Args, context: &Context) -> Result<CommandStatus, Failure> {
     };
     hugeleaf_top::run(settings)?;
     Ok(CommandStatus::Good)
-}
-
-impl From<TopError> for Failure {
-    fn from(error: TopError) -> Failure {
-        match error {
-            TopError::Failed(failure) => failure.into(),
-            TopError::Read(error) => error.into(),
-        }
-    }
 }

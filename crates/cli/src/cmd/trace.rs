@@ -11,8 +11,7 @@ use hugeleaf_report::trace::{TraceView, json};
 use hugeleaf_sys::Pid;
 use hugeleaf_trace::model::{SourceState, TraceEndReason, TracedTarget};
 use hugeleaf_trace::{
-    CollectError, CollectOptions, CollectStage, Trace, TraceFileError, check_writable, collect,
-    ring_memory, write_trace,
+    CollectOptions, CollectStage, Trace, check_writable, collect, ring_memory, write_trace,
 };
 use hugeleaf_units::{Bytes, parse_time};
 use hugeleaf_verdict::trace_findings::findings;
@@ -175,21 +174,6 @@ fn say(trace: &Trace, output: &Path, size: Bytes) {
 fn default_path() -> PathBuf {
     let now = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
     format!("hugeleaf-trace-{now}.trace").into()
-}
-
-impl From<CollectError> for Failure {
-    fn from(error: CollectError) -> Failure {
-        match error {
-            CollectError::Refused { reason, remedy } => Failure::missing(reason, remedy),
-            CollectError::Host(error) => error.into(),
-        }
-    }
-}
-
-impl From<TraceFileError> for Failure {
-    fn from(error: TraceFileError) -> Failure {
-        Failure::missing(error.to_string(), error.next())
-    }
 }
 
 fn millis(time: Duration) -> u64 {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::{Bytes, Failure, PageSize};
 
 use super::program_query::{complaint, query};
 use super::service_reader::{
@@ -16,8 +16,7 @@ use super::service_reader::{
 };
 use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule};
 use super::{
-    Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
-    ServiceKind,
+    Demand, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service, ServiceKind,
 };
 use crate::model::Process;
 use crate::process::find_variable;
@@ -47,14 +46,14 @@ pub(super) const PROGRAM: ProgramRule = ProgramRule {
 };
 
 /// Reads the demand of a stopped JVM from its intended flags, which may begin with its program.
-fn of_flags(reader: &ServiceReader<'_>, flags: &str) -> Result<Service, DemandError> {
+fn of_flags(reader: &ServiceReader<'_>, flags: &str) -> Result<Service, Failure> {
     let mut words: Vec<String> = flags.split_ascii_whitespace().map(str::to_owned).collect();
     let program = match words.first() {
         Some(word) if word.starts_with('/') => PathBuf::from(words.remove(0)),
         _ => PathBuf::from("/usr/bin/java"),
     };
     if !reader.is_file(&program) {
-        return Err(DemandError::usage(
+        return Err(Failure::usage(
             format!("{}: no such program", program.display()),
             "put the JVM's path before the flags: --java '/opt/jdk/bin/java -Xmx8g'",
         ));
@@ -67,7 +66,7 @@ fn of_flags(reader: &ServiceReader<'_>, flags: &str) -> Result<Service, DemandEr
     Ok(service)
 }
 
-fn of_process(reader: &ServiceReader<'_>, process: &Process) -> Result<Service, DemandError> {
+fn of_process(reader: &ServiceReader<'_>, process: &Process) -> Result<Service, Failure> {
     let process = reader.segments(process.pid)?;
     let mut service = reader.service(&process, ServiceKind::Jvm, "java");
     let arguments = flags_of(reader, &process);
@@ -141,7 +140,7 @@ fn query_sizes(
     program: &Path,
     flags: &[String],
     account: Option<(u32, u32)>,
-) -> Result<JvmSizes, DemandError> {
+) -> Result<JvmSizes, Failure> {
     let mut arguments = safe_flags(flags);
     arguments.extend(
         [
@@ -161,7 +160,7 @@ fn query_sizes(
     if answer.status.success() && sizes.flags.contains_key("MaxHeapSize") {
         return Ok(sizes);
     }
-    Err(DemandError::missing(
+    Err(Failure::missing(
         format!(
             "{} {}: {}",
             program.display(),

@@ -11,14 +11,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 
 use super::program_query::{complaint, query};
 use super::service_reader::{ServiceReader, arguments_of, or_measured};
 use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule};
 use super::{
-    Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
-    ServiceKind, user_account,
+    Demand, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service, ServiceKind,
+    user_account,
 };
 use crate::model::Process;
 
@@ -49,14 +49,14 @@ pub(super) const PROGRAM: ProgramRule = ProgramRule {
 };
 
 /// Reads a stopped server, by its option file or by its default ones.
-fn of_options(reader: &ServiceReader<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
+fn of_options(reader: &ServiceReader<'_>, file: Option<&Path>) -> Result<Service, Failure> {
     let program = ["mariadbd", "mysqld"]
         .iter()
         .flat_map(|name| ["/usr/sbin", "/usr/bin", "/usr/libexec"].map(|f| format!("{f}/{name}")))
         .map(PathBuf::from)
         .find(|path| reader.is_file(path))
         .ok_or_else(|| {
-            DemandError::missing(
+            Failure::missing(
                 "neither mariadbd nor mysqld is installed in /usr/sbin, /usr/bin or /usr/libexec",
                 "start the server and name its process: hugeleaf plan PID",
             )
@@ -65,7 +65,7 @@ fn of_options(reader: &ServiceReader<'_>, file: Option<&Path>) -> Result<Service
     let file = file.map(|file| reader.resolved(file));
     if let Some(file) = &file {
         if !reader.is_file(file) {
-            return Err(DemandError::usage(
+            return Err(Failure::usage(
                 format!("{}: no such option file", file.display()),
                 format!(
                     "{} --help --verbose | grep -A1 'Default options'",
@@ -93,7 +93,7 @@ fn of_options(reader: &ServiceReader<'_>, file: Option<&Path>) -> Result<Service
     Ok(service)
 }
 
-fn of_process(reader: &ServiceReader<'_>, process: &Process) -> Result<Service, DemandError> {
+fn of_process(reader: &ServiceReader<'_>, process: &Process) -> Result<Service, Failure> {
     let process = reader.segments(process.pid)?;
     let mut service = reader.service(&process, ServiceKind::MariaDb, "mariadb");
     let arguments = arguments_of(reader.root, process.pid);
@@ -140,7 +140,7 @@ fn options_of(
     program: &Path,
     arguments: &[String],
     account: Option<(u32, u32)>,
-) -> Result<BTreeMap<String, String>, DemandError> {
+) -> Result<BTreeMap<String, String>, Failure> {
     let mut arguments = arguments.to_vec();
     arguments.extend(["--verbose", "--help"].map(str::to_owned));
     let answer = query(reader.root, program, &arguments, account)?;
@@ -148,7 +148,7 @@ fn options_of(
     if options.contains_key(BUFFER_POOL) {
         return Ok(options);
     }
-    Err(DemandError::missing(
+    Err(Failure::missing(
         format!(
             "{} --verbose --help: {}",
             program.display(),

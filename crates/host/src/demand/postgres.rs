@@ -7,15 +7,15 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::{Bytes, Failure, PageSize};
 
 use super::postgres_config::setting_in_files;
 use super::program_query::{complaint, query};
 use super::service_reader::{ServiceReader, arguments_of, held_of, shared_objects};
 use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule};
 use super::{
-    Demand, DemandError, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service,
-    ServiceKind, user_account,
+    Demand, EqualMappings, HugePageRequirement, HugePageSetting, PageSource, Service, ServiceKind,
+    user_account,
 };
 use crate::model::{Process, ProcessMapping};
 use crate::root::UntrustedFiles;
@@ -53,7 +53,7 @@ fn of_command(
     reader: &ServiceReader<'_>,
     program: &str,
     words: &[&str],
-) -> Option<Result<Service, DemandError>> {
+) -> Option<Result<Service, Failure>> {
     if (PROGRAM.is)(program) {
         let at = words.iter().position(|word| *word == "-D")?;
         return Some(of_folder(reader, Path::new(words.get(at + 1)?)));
@@ -75,15 +75,15 @@ fn of_command(
 }
 
 /// Reads the cluster in a data folder, running or not.
-fn of_folder(reader: &ServiceReader<'_>, data: &Path) -> Result<Service, DemandError> {
+fn of_folder(reader: &ServiceReader<'_>, data: &Path) -> Result<Service, Failure> {
     let data = &reader.resolved(data);
     let unseen = |e: std::io::Error| match e.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => no_data_folder(data),
-        ErrorKind::TimedOut => DemandError::missing(
+        ErrorKind::TimedOut => Failure::missing(
             format!("{}: {e}", data.display()),
             "run this again once its file server answers",
         ),
-        _ => DemandError::missing(format!("{}: {e}", data.display()), "run hugeleaf as root"),
+        _ => Failure::missing(format!("{}: {e}", data.display()), "run hugeleaf as root"),
     };
     let (theirs, owner) = reader.files_of_owner(data).map_err(unseen)?;
     let version = version_of(&theirs, data)?;
@@ -111,7 +111,7 @@ fn of_folder(reader: &ServiceReader<'_>, data: &Path) -> Result<Service, DemandE
     Ok(service)
 }
 
-fn of_postmaster(reader: &ServiceReader<'_>, postmaster: &Process) -> Result<Service, DemandError> {
+fn of_postmaster(reader: &ServiceReader<'_>, postmaster: &Process) -> Result<Service, Failure> {
     let process = reader.segments(postmaster.pid)?;
     let mut service = reader.service(&process, ServiceKind::PostgreSql, "postgresql");
     let data = reader.link(process.pid, "cwd");
@@ -328,9 +328,9 @@ fn size_of(value: &str, block: Option<Bytes>) -> Option<Bytes> {
     }
 }
 
-fn no_data_folder(data: &Path) -> DemandError {
+fn no_data_folder(data: &Path) -> Failure {
     let file = data.join("PG_VERSION");
-    DemandError::usage(
+    Failure::usage(
         format!(
             "{}: does not exist, so this is not a data folder",
             file.display()
@@ -341,12 +341,12 @@ fn no_data_folder(data: &Path) -> DemandError {
 
 /// Returns the version of a data folder: digits and points. It becomes a part of a path. The target of a
 /// link of that name must not be printed.
-fn version_of(theirs: &UntrustedFiles, data: &Path) -> Result<String, DemandError> {
+fn version_of(theirs: &UntrustedFiles, data: &Path) -> Result<String, Failure> {
     let text = match theirs.read(&data.join("PG_VERSION")) {
         crate::Fact::Known(text) => text.trim().to_owned(),
         crate::Fact::Absent => return Err(no_data_folder(data)),
         crate::Fact::Unreadable(error) => {
-            return Err(DemandError::missing(
+            return Err(Failure::missing(
                 error.to_string(),
                 "run hugeleaf as root, or as the owner of the folder",
             ));
@@ -357,7 +357,7 @@ fn version_of(theirs: &UntrustedFiles, data: &Path) -> Result<String, DemandErro
     if is_version && text.len() <= 16 && text.chars().all(is_part) {
         return Ok(text);
     }
-    Err(DemandError::usage(
+    Err(Failure::usage(
         format!("{}: contains no version", data.join("PG_VERSION").display()),
         "use the folder printed by: psql -Atc 'SHOW data_directory'",
     ))
@@ -389,7 +389,7 @@ impl PostgresCluster {
         data: &Path,
         version: &str,
         owner: (u32, u32),
-    ) -> Result<PostgresCluster, DemandError> {
+    ) -> Result<PostgresCluster, Failure> {
         let mut config = data.join("postgresql.conf");
         if !reader.is_file(&config) {
             // Debian's file is outside the data folder and names it.
@@ -398,7 +398,7 @@ impl PostgresCluster {
             config = found.unwrap_or(config);
         }
         let program = program_of(reader, version).ok_or_else(|| {
-            DemandError::missing(
+            Failure::missing(
                 format!(
                     "{}: no postgres of version {version} is installed",
                     data.display()
@@ -415,11 +415,7 @@ impl PostgresCluster {
     }
 
     /// Returns one setting, as its own program prints it.
-    fn query_setting(
-        &self,
-        reader: &ServiceReader<'_>,
-        setting: &str,
-    ) -> Result<String, DemandError> {
+    fn query_setting(&self, reader: &ServiceReader<'_>, setting: &str) -> Result<String, Failure> {
         let arguments = [
             "-D".to_owned(),
             self.data.display().to_string(),
@@ -440,7 +436,7 @@ impl PostgresCluster {
             format!("fix the error in {}", self.config.display())
         };
         let program = self.program.display();
-        Err(DemandError::missing(
+        Err(Failure::missing(
             format!(
                 "{program} -D {} -C {setting}: {complaint}",
                 self.data.display()
@@ -451,11 +447,11 @@ impl PostgresCluster {
 
     /// Returns its demand. The figure is in whole MB, rounded up. Rounding it again to pages of a MB or
     /// more gives the same as rounding the bytes, which are not reported.
-    fn demand(&self, reader: &ServiceReader<'_>) -> Result<Demand, DemandError> {
+    fn demand(&self, reader: &ServiceReader<'_>) -> Result<Demand, Failure> {
         const SETTING: &str = "shared_memory_size";
         let answer = self.query_setting(reader, SETTING)?;
         let mib: u64 = answer.parse().map_err(|_| {
-            DemandError::missing(
+            Failure::missing(
                 format!(
                     "{} -C {SETTING}: '{answer}' is not a number",
                     self.program.display()

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use hugeleaf_sys::{ProgramOutput, query_program};
+use hugeleaf_units::Failure;
 
-use super::DemandError;
 use crate::root::Root;
 
 /// Returns the first line that is not empty, for an error message.
@@ -20,9 +20,9 @@ pub(super) fn query(
     program: &Path,
     arguments: &[String],
     account: Option<(u32, u32)>,
-) -> Result<ProgramOutput, DemandError> {
+) -> Result<ProgramOutput, Failure> {
     if !root.is_live() {
-        return Err(DemandError::missing(
+        return Err(Failure::missing(
             format!(
                 "{} {}: not run for a captured host",
                 program.display(),
@@ -32,7 +32,6 @@ pub(super) fn query(
         ));
     }
     query_program(program, arguments, account)
-        .map_err(|failure| DemandError::missing(failure.message, failure.remedy))
 }
 
 #[cfg(test)]
@@ -42,6 +41,6 @@ mod tests {
     #[test]
     fn nothing_is_run_for_a_captured_host() {
         let error = query(&Root::at("/tmp"), Path::new("/bin/echo"), &[], None).unwrap_err();
-        assert!(error.what.contains("captured"), "{error:?}");
+        assert!(error.message.contains("captured"), "{error:?}");
     }
 }

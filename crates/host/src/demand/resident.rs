@@ -1,12 +1,12 @@
 //! Programs that are known only by their memory in use: shared segments, and private memory.
 
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 
 use super::service_reader::{
     ServiceReader, held_of, measured_pool, private_segments, shared_objects,
 };
 use super::source_kind::ProgramRule;
-use super::{Demand, DemandError, EqualMappings, PageSource, Service, ServiceKind};
+use super::{Demand, EqualMappings, PageSource, Service, ServiceKind};
 use crate::model::{PageUsage, Process};
 
 /// Redis and similar servers: all memory is private, and saved by a forked child. A child that
@@ -29,7 +29,7 @@ pub(super) const REDIS: ProgramRule = ProgramRule {
 pub(super) fn group(
     reader: &ServiceReader<'_>,
     processes: &[&Process],
-) -> Result<Service, DemandError> {
+) -> Result<Service, Failure> {
     let mut read_in = Vec::new();
     let mut failed = None;
     for process in processes {
@@ -39,7 +39,7 @@ pub(super) fn group(
         }
     }
     let Some(first) = read_in.first() else {
-        let nobody = DemandError::usage("no process is named", "hugeleaf mem");
+        let nobody = Failure::usage("no process is named", "hugeleaf mem");
         return Err(failed.unwrap_or(nobody));
     };
     // The list of segments lacks those of another IPC namespace, but the mappings show them.

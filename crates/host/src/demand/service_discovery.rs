@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 
 use hugeleaf_sys::{Kernel, Pid};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 
 use super::service_reader::{ServiceReader, held_of, shared_objects};
 use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule, ServiceResult};
 use super::{
-    Demand, DemandError, EqualMappings, PageSource, Service, ServiceKind, jvm, mariadb, postgres,
-    resident, synthetic, sysv, user_account,
+    Demand, EqualMappings, PageSource, Service, ServiceKind, jvm, mariadb, postgres, resident,
+    synthetic, sysv, user_account,
 };
 use crate::fact::Fact;
 use crate::limits::{self, cgroup_paths::in_hierarchy};
@@ -75,7 +75,7 @@ pub(super) const CONTAINER: DemandSourceKind = DemandSourceKind {
 pub struct Services {
     pub services: Vec<Service>,
     /// Errors of services that could not be read.
-    pub unread: Vec<DemandError>,
+    pub unread: Vec<Failure>,
 }
 
 impl Services {
@@ -101,7 +101,7 @@ pub fn read_source(
     kernel: &Kernel,
     host: &Host,
     source: &ServiceSelector,
-) -> Result<Vec<Service>, DemandError> {
+) -> Result<Vec<Service>, Failure> {
     let reader = ServiceReader { root, kernel, host };
     let mut services = match source {
         ServiceSelector::Pids(pids) => of_pids(&reader, pids),
@@ -297,12 +297,12 @@ fn sysv_demand(segment: &sysv::SysvSegment, attached: Option<&Process>) -> Deman
     }
 }
 
-fn of_pids(reader: &ServiceReader<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
+fn of_pids(reader: &ServiceReader<'_>, pids: &[Pid]) -> Result<Vec<Service>, Failure> {
     let mut named: Vec<Process> = Vec::new();
     let all = reader.processes();
     for pid in pids {
         let mut process = all.iter().find(|p| p.pid == *pid).ok_or_else(|| {
-            DemandError::missing(
+            Failure::missing(
                 format!("process {pid}: has ended, or has no memory of its own"),
                 "hugeleaf mem    # lists the processes",
             )
@@ -324,7 +324,7 @@ fn of_pids(reader: &ServiceReader<'_>, pids: &[Pid]) -> Result<Vec<Service>, Dem
 }
 
 /// Reads a unit, by its processes or by its files.
-fn of_unit(reader: &ServiceReader<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
+fn of_unit(reader: &ServiceReader<'_>, unit: &str) -> Result<Vec<Service>, Failure> {
     let unit = match unit.contains('.') {
         true => unit.to_owned(),
         false => format!("{unit}.service"),
@@ -336,14 +336,14 @@ fn of_unit(reader: &ServiceReader<'_>, unit: &str) -> Result<Vec<Service>, Deman
         return of_processes(reader, &own, &all, None).into_iter().collect();
     }
     let file = unit_files::read(reader.root, &unit).ok_or_else(|| {
-        DemandError::usage(
+        Failure::usage(
             format!("{unit}: has no process and no unit file"),
             "systemctl list-units --type=service --all",
         )
     })?;
     match of_unit_file(reader, &file) {
         Some(service) => service.map(|service| vec![service]),
-        None => Err(DemandError::missing(
+        None => Err(Failure::missing(
             format!(
                 "{unit}: not running, and its program cannot report its sizes before it is started"
             ),
@@ -353,10 +353,7 @@ fn of_unit(reader: &ServiceReader<'_>, unit: &str) -> Result<Vec<Service>, Deman
 }
 
 /// Reads the demand of a stopped unit, if its command is of a program that can be queried.
-fn of_unit_file(
-    reader: &ServiceReader<'_>,
-    file: &UnitFile,
-) -> Option<Result<Service, DemandError>> {
+fn of_unit_file(reader: &ServiceReader<'_>, file: &UnitFile) -> Option<Result<Service, Failure>> {
     let command = file
         .exec_start
         .first()?
@@ -405,14 +402,14 @@ fn stopped(reader: &ServiceReader<'_>, running: &[Service]) -> Vec<ServiceResult
 }
 
 /// Reads a container, by its cgroup's path, with everything that runs in it.
-fn of_container(reader: &ServiceReader<'_>, path: &str) -> Result<Service, DemandError> {
+fn of_container(reader: &ServiceReader<'_>, path: &str) -> Result<Service, Failure> {
     let path = format!("/{}", path.trim_matches('/'));
     let all = reader.processes();
     let cgroup = in_hierarchy(reader.root, &path);
     let is_in = |p: &&Process| p.is_in_cgroup(&cgroup);
     let inside: Vec<Process> = all.iter().filter(is_in).cloned().collect();
     let first = inside.first().ok_or_else(|| {
-        DemandError::usage(
+        Failure::usage(
             format!("{path}: no process in a cgroup with this path"),
             "cat /proc/PID/cgroup    # of a process in the container",
         )

@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_sys::{Kernel, Pid, UserCredentials};
-use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_units::{Bytes, Failure, PageKind};
 
-use super::{Demand, DemandError, EqualMappings, PageSource, Service, ServiceKind, user_account};
+use super::{Demand, EqualMappings, PageSource, Service, ServiceKind, user_account};
 use crate::fact::Fact;
 use crate::limits;
 use crate::model::{Host, MappingRole, PageUsage, Process, ProcessMapping};
@@ -76,14 +76,14 @@ impl ServiceReader<'_> {
     /// # Errors
     /// If it sees other files than this process does (a container), since this path then has another
     /// program.
-    pub fn program_to_query(&self, pid: Pid) -> Result<PathBuf, DemandError> {
+    pub fn program_to_query(&self, pid: Pid) -> Result<PathBuf, Failure> {
         let own = std::fs::read_link(self.root.path("proc/self/ns/mnt")).ok();
         let is_same = own.is_some()
             && self.link(pid, "ns/mnt") == own
             && self.link(pid, "root").as_deref() == Some(Path::new("/"))
             && self.is_one_user(pid);
         let program = self.link(pid, "exe").filter(|_| is_same).ok_or_else(|| {
-            DemandError::missing(
+            Failure::missing(
                 format!("process {pid}: its program cannot be run to report sizes: the process has another mount namespace, the rights of two users, or unreadable files"),
                 "run hugeleaf as root, or inside that container",
             )
@@ -153,7 +153,7 @@ impl ServiceReader<'_> {
     ///
     /// # Errors
     /// The reason why it could not be read.
-    pub fn segments(&self, pid: Pid) -> Result<Process, DemandError> {
+    pub fn segments(&self, pid: Pid) -> Result<Process, Failure> {
         read_process(self.root, self.kernel, self.host, pid, ReadDetail::Segments).map_err(
             |error| {
                 let next = match error {
@@ -162,7 +162,7 @@ impl ServiceReader<'_> {
                     }
                     _ => "hugeleaf mem    # lists the processes",
                 };
-                DemandError::missing(error.to_string(), next)
+                Failure::missing(error.to_string(), next)
             },
         )
     }
@@ -280,8 +280,8 @@ pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
 /// pool pages are measured instead.
 pub(super) fn or_measured(
     process: &Process,
-    asked: Result<Demand, DemandError>,
-) -> Result<Vec<Demand>, DemandError> {
+    asked: Result<Demand, Failure>,
+) -> Result<Vec<Demand>, Failure> {
     match asked {
         Ok(demand) => Ok(vec![Demand {
             held: Some(private_and_pool(process)),

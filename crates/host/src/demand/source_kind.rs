@@ -3,8 +3,10 @@
 
 use std::ffi::OsStr;
 
+use hugeleaf_units::Failure;
+
 use super::service_reader::ServiceReader;
-use super::{DemandError, Service, ServiceKind};
+use super::{Service, ServiceKind};
 use crate::model::Process;
 
 /// A kind of source that has a flag of its own.
@@ -18,14 +20,14 @@ pub struct DemandSourceKind {
     pub check: Option<ValueCheck>,
     /// True if the memory is of no existing program. The user must then give its name, account and node.
     pub is_synthetic: bool,
-    pub(super) read: fn(&ServiceReader<'_>, &OsStr) -> Result<Vec<Service>, DemandError>,
+    pub(super) read: fn(&ServiceReader<'_>, &OsStr) -> Result<Vec<Service>, Failure>,
 }
 
 /// Returns the reason why a text cannot be a value.
 type ValueCheck = fn(&str) -> Result<(), String>;
 
 /// A service, or the reason why it could not be read.
-pub(super) type ServiceResult = Result<Service, DemandError>;
+pub(super) type ServiceResult = Result<Service, Failure>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlagArity {
@@ -42,7 +44,7 @@ pub(super) struct ProgramRule {
     pub is: fn(&str) -> bool,
     /// True if a child of the same name belongs to its parent: a backend, or a saving child.
     pub forks: bool,
-    pub running: fn(&ServiceReader<'_>, &Process, &[Process]) -> Result<Service, DemandError>,
+    pub running: fn(&ServiceReader<'_>, &Process, &[Process]) -> Result<Service, Failure>,
     /// Reads a stopped service, by the program and the words of its unit's command. `None` if these do not
     /// start this program.
     pub stopped: fn(&ServiceReader<'_>, &str, &[&str]) -> Option<ServiceResult>,

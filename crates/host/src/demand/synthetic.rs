@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 
 use super::source_kind::{DemandSourceKind, FlagArity};
-use super::{Demand, DemandError, EqualMappings, PageSource, Service, ServiceKind};
+use super::{Demand, EqualMappings, PageSource, Service, ServiceKind};
 
 pub(super) const BYTES: DemandSourceKind = DemandSourceKind {
     flag: "bytes",
@@ -18,7 +18,7 @@ pub(super) const BYTES: DemandSourceKind = DemandSourceKind {
         let bytes: Bytes = parsed(parse(&text.to_string_lossy()))?;
         if bytes.is_zero() {
             let what = "--bytes 0: nothing to plan";
-            return Err(DemandError::usage(what, "as in --bytes 8G"));
+            return Err(Failure::usage(what, "as in --bytes 8G"));
         }
         let mappings = vec![EqualMappings::single(bytes)];
         let demand = Demand::new("memory", mappings, PageSource::Pool, "--bytes");
@@ -43,8 +43,8 @@ fn parse<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
     text.parse::<T>().map_err(|error| error.to_string())
 }
 
-fn parsed<T>(value: Result<T, String>) -> Result<T, DemandError> {
-    value.map_err(|what| DemandError::usage(what, "hugeleaf plan --help"))
+fn parsed<T>(value: Result<T, String>) -> Result<T, Failure> {
+    value.map_err(|what| Failure::usage(what, "hugeleaf plan --help"))
 }
 
 fn service(name: &str, kind: ServiceKind, demand: Demand) -> Service {

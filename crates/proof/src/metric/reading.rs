@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_sys::Deadline;
+use hugeleaf_units::Failure;
 
 use super::prometheus;
 use crate::stats::BetterDirection;
@@ -156,6 +157,12 @@ impl MetricError {
                 "choose a metric that is above 0 under load, such as a rate or a latency".into()
             }
         }
+    }
+}
+
+impl From<MetricError> for Failure {
+    fn from(error: MetricError) -> Failure {
+        Failure::missing(error.to_string(), error.next())
     }
 }
 

@@ -42,10 +42,7 @@ fn usual() -> App {
 }
 
 fn refusal() -> Failure {
-    Failure {
-        message: "process_madvise: Operation not permitted".into(),
-        remedy: "run as root".into(),
-    }
+    Failure::missing("process_madvise: Operation not permitted", "run as root")
 }
 
 /// Presses `p` on the selected program, and answers with a dry run.

@@ -377,11 +377,10 @@ fn a_refused_move_is_a_page() {
         budget: Percent::ALL,
         dry_run: true,
     };
-    let refusal = hugeleaf_units::Failure {
-        message: "process_madvise: Operation not permitted: process 1021 of uid 27 of another user"
-            .into(),
-        remedy: "run as root, or: sudo setcap cap_sys_ptrace,cap_sys_nice+ep hugeleaf".into(),
-    };
+    let refusal = hugeleaf_units::Failure::missing(
+        "process_madvise: Operation not permitted: process 1021 of uid 27 of another user",
+        "run as root, or: sudo setcap cap_sys_ptrace,cap_sys_nice+ep hugeleaf",
+    );
     let answer = TaskResult::Changed(program.clone(), asked, Box::new(Err(refusal)));
     app.on(AppEvent::Answer(*ticket, answer));
     expect("refused-80x24", &app);

@@ -157,8 +157,8 @@ fn state_of(error: &SysError, guards: &PerfRestrictions) -> SourceState {
         };
         return SourceState::not_here(reason);
     }
-    let (reason, remedy) = refusal(error, guards);
-    SourceState::Refused { reason, remedy }
+    let refused = refusal(error, guards);
+    SourceState::refused(refused.message, refused.remedy)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hugeleaf_host::Fact;
 use hugeleaf_perf::{PerfEvent, PerfKind, PerfRing, PerfSampling, PerfSetup, PerfStack};
 use hugeleaf_sys::SysError;
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::{Bytes, Failure, PageSize};
 
 use super::perf_records::SampleLayout;
 use super::permissions::{PerfRestrictions, is_not_here, refusal};
@@ -144,13 +144,13 @@ impl OpenEvents {
     /// Opens all events that the host has, disabled.
     ///
     /// # Errors
-    /// Returns reason and remedy if not even samples are available.
+    /// Not even samples are available.
     pub fn open(
         wanted: &EventOptions,
         cpus: &[u32],
         tracefs: &Tracefs,
         guards: &PerfRestrictions,
-    ) -> Result<OpenEvents, (String, String)> {
+    ) -> Result<OpenEvents, Failure> {
         let mut opened = OpenEvents {
             sources: sources(&SourceState::Used),
             sampled_by: "cpu-clock",
@@ -416,6 +416,6 @@ pub fn state_of(error: &SysError, guards: &PerfRestrictions) -> SourceState {
     if is_not_here(error.errno) {
         return SourceState::not_here(error.to_string());
     }
-    let (reason, remedy) = refusal(error, guards);
-    SourceState::Refused { reason, remedy }
+    let refused = refusal(error, guards);
+    SourceState::refused(refused.message, refused.remedy)
 }

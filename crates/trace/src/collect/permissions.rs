@@ -1,6 +1,7 @@
 //! Reasons why the kernel refuses events, and remedies: the exact setting and the capability. Pure.
 
 use hugeleaf_sys::{Errno, SysError};
+use hugeleaf_units::Failure;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PerfRestrictions {
@@ -38,21 +39,20 @@ pub fn is_not_here(errno: Errno) -> bool {
     .contains(&errno)
 }
 
-pub fn refusal(error: &SysError, guards: &PerfRestrictions) -> (String, String) {
+pub fn refusal(error: &SysError, guards: &PerfRestrictions) -> Failure {
     const CONFIDENTIALITY: &str = "confidentiality";
     let denied = matches!(error.errno, Errno::ACCESS | Errno::PERM);
     if denied && guards.may_watch() && guards.lockdown.as_deref() == Some(CONFIDENTIALITY) {
-        return (
+        return Failure::missing(
             format!("{error}: kernel lockdown is in mode confidentiality"),
-            "start the kernel with lockdown=integrity, or trace with --intervals-only".to_owned(),
+            "start the kernel with lockdown=integrity, or trace with --intervals-only",
         );
     }
     if denied && guards.may_watch() && guards.is_filtered {
-        return (
+        return Failure::missing(
             format!("{error}: refused by a system call filter (seccomp), as in containers"),
             "trace from outside the container, or allow perf_event_open in its seccomp profile; \
-             or trace with --intervals-only"
-                .to_owned(),
+             or trace with --intervals-only",
         );
     }
     if denied {
@@ -60,7 +60,7 @@ pub fn refusal(error: &SysError, guards: &PerfRestrictions) -> (String, String) 
             Some(level) => format!("kernel.perf_event_paranoid is {level}"),
             None => "kernel.perf_event_paranoid cannot be read".to_owned(),
         };
-        return (
+        return Failure::missing(
             format!("{error}: {setting}, and CAP_PERFMON is missing"),
             format!(
                 "run as root; or {}; or sysctl kernel.perf_event_paranoid=-1; or trace with \
@@ -74,15 +74,17 @@ pub fn refusal(error: &SysError, guards: &PerfRestrictions) -> (String, String) 
         Errno::NOSYS => "use a kernel with CONFIG_PERF_EVENTS, or trace with --intervals-only",
         _ => "trace with --intervals-only",
     };
-    (error.to_string(), remedy.to_owned())
+    Failure::missing(error.to_string(), remedy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn error(errno: Errno) -> SysError {
-        SysError::new("perf_event_open", "of all processes on CPU 0", errno)
+    fn refused(errno: Errno, guards: &PerfRestrictions) -> (String, String) {
+        let error = SysError::new("perf_event_open", "of all processes on CPU 0", errno);
+        let failure = refusal(&error, guards);
+        (failure.message, failure.remedy)
     }
 
     #[test]
@@ -92,7 +94,7 @@ mod tests {
             setcap: "setcap cap_perfmon=ep /usr/bin/hugeleaf".to_owned(),
             ..PerfRestrictions::default()
         };
-        let (reason, remedy) = refusal(&error(Errno::ACCESS), &guards);
+        let (reason, remedy) = refused(Errno::ACCESS, &guards);
         assert!(
             reason.contains("kernel.perf_event_paranoid is 2"),
             "{reason}"
@@ -113,7 +115,7 @@ mod tests {
             capabilities: 1 << CAP_SYS_ADMIN,
             ..PerfRestrictions::default()
         };
-        let (reason, remedy) = refusal(&error(Errno::PERM), &guards);
+        let (reason, remedy) = refused(Errno::PERM, &guards);
         assert!(reason.contains("lockdown"), "{reason}");
         assert!(remedy.contains("lockdown=integrity"), "{remedy}");
         // Without the capability, that remedy comes first.
@@ -121,11 +123,7 @@ mod tests {
             capabilities: 0,
             ..guards
         };
-        assert!(
-            refusal(&error(Errno::PERM), &user)
-                .0
-                .contains("CAP_PERFMON")
-        );
+        assert!(refused(Errno::PERM, &user).0.contains("CAP_PERFMON"));
     }
 
     #[test]
@@ -135,7 +133,7 @@ mod tests {
             is_filtered: true,
             ..PerfRestrictions::default()
         };
-        let (reason, remedy) = refusal(&error(Errno::PERM), &root);
+        let (reason, remedy) = refused(Errno::PERM, &root);
         assert!(
             reason.contains("seccomp") && !reason.contains("CAP_PERFMON"),
             "{reason}"
@@ -146,14 +144,14 @@ mod tests {
             capabilities: 0,
             ..root
         };
-        let (reason, _) = refusal(&error(Errno::PERM), &user);
+        let (reason, _) = refused(Errno::PERM, &user);
         assert!(reason.contains("CAP_PERFMON"), "{reason}");
     }
 
     #[test]
     fn other_reasons() {
         let guards = PerfRestrictions::default();
-        let (reason, remedy) = refusal(&error(Errno::MFILE), &guards);
+        let (reason, remedy) = refused(Errno::MFILE, &guards);
         assert!(reason.contains("open files"), "{reason}");
         assert!(remedy.contains("ulimit -n"), "{remedy}");
         assert!(is_not_here(Errno::OPNOTSUPP) && !is_not_here(Errno::PERM));

@@ -3,13 +3,12 @@
 //! the conflicting wants.
 
 use hugeleaf_host::Fact;
+use hugeleaf_units::Failure;
 
 use super::model::{CheckInput, CheckRow, CheckState, SettingDemand};
 use super::programs;
 use super::setting_lookup::{BASE_PAGE, file, value};
-use crate::advice::{
-    AcceptedValues, AdvisedCommand, ChangeRefusal, FeasibleChange, Setting, SettingChange,
-};
+use crate::advice::{AcceptedValues, AdvisedCommand, FeasibleChange, Setting, SettingChange};
 use crate::commit_limit;
 use crate::list;
 
@@ -167,9 +166,9 @@ pub(super) fn advise(
 ) -> CheckRow {
     let checked = changes.into_iter().map(|change| change.check(checked.host));
     let (state, why) = (row.state, row.why.clone().unwrap_or_default());
-    match checked.collect::<Result<Vec<FeasibleChange>, ChangeRefusal>>() {
+    match checked.collect::<Result<Vec<FeasibleChange>, Failure>>() {
         Ok(all) => row.with_command(AdvisedCommand::from(all).command, risk),
-        Err(refused) => row.with_state(state, format!("{why}. No command: {}", refused.why)),
+        Err(refused) => row.with_state(state, format!("{why}. No command: {}", refused.message)),
     }
 }
 

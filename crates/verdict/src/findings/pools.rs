@@ -68,7 +68,7 @@ fn change(pool: &Pool, pages: Pages) -> SettingChange {
 /// unused, a plan decides if more are needed.
 fn grown(host: &Host, of_size: &Pool, pool: &Pool, to: Pages) -> (AdvisedCommand, Option<String>) {
     match change(pool, to).compacting().check(host) {
-        Err(refused) => (refused.alternative.into(), Some(refused.why)),
+        Err(refused) => (refused.remedy.into(), Some(refused.message)),
         Ok(_) if of_size.available() >= to - pool.persistent() => (PLAN.into(), None),
         Ok(advice) => (advice.into(), None),
     }

@@ -48,7 +48,7 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Aix
         let (key, value) = item?;
         let item = map(key, value, host)?;
         if mapped.iter().any(|other| other.key == item.key) {
-            return Err(Failure::new(
+            return Err(Failure::missing(
                 format!("run: {key} occurs twice in LDR_CNTRL"),
                 format!("omit one of them: '{text}'"),
             ));
@@ -57,7 +57,7 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Aix
     }
     let has = |key: &str| mapped.iter().any(|item| item.key == key);
     if has("DATAPSIZE") && has(LARGE_PAGE_DATA) {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             "run: DATAPSIZE and LARGE_PAGE_DATA both apply to data, and cannot be given together",
             "omit one of them: DATAPSIZE names the size, LARGE_PAGE_DATA=M makes it mandatory",
         ));
@@ -66,7 +66,7 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Aix
 }
 
 fn unknown(key: &str) -> Failure {
-    Failure::new(
+    Failure::missing(
         format!("run: LDR_CNTRL: unknown key '{key}'"),
         format!(
             "write KEY=VALUE, joined by @, with these keys: {}, {LARGE_PAGE_DATA}",
@@ -93,11 +93,11 @@ fn map(key: &str, value: &str, host: &Host) -> Result<AixRequest, Failure> {
         }
     };
     let request = here.ok_or_else(|| match key {
-        LARGE_PAGE_DATA => Failure::new(
+        LARGE_PAGE_DATA => Failure::missing(
             format!("run: {key}={value} is not a valid value"),
             format!("write {key}=Y (if available), M (mandatory) or N (none)"),
         ),
-        _ => Failure::new(
+        _ => Failure::missing(
             format!("run: {key}={value} is not a page size of AIX"),
             format!("write one of {}", AIX_SIZES.join(", ")),
         ),

@@ -143,7 +143,7 @@ fn resolve_ladder(
             }
             RungAvailability::Automatic if mandatory => {
                 let because = format!("the kernel does not guarantee pages of {}", rung.size);
-                lacks.push((rung.size, Failure::new(because, "# omit the !")));
+                lacks.push((rung.size, Failure::missing(because, "# omit the !")));
             }
             RungAvailability::Automatic => had = true,
             RungAvailability::Base => {
@@ -157,7 +157,7 @@ fn resolve_ladder(
     }
     let pools = ways.iter().filter(|way| **way != RunPageKind::Thp).count();
     if pools > MOST_POOLS {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             format!("run: --{role} {ladder} names {pools} pools; the maximum is {MOST_POOLS}"),
             "omit the least important sizes",
         ));
@@ -171,7 +171,7 @@ fn resolve_ladder(
         lacks.push(lack);
     }
     if mandatory && !had {
-        let none = || (host.base_page, Failure::new("there is none", ""));
+        let none = || (host.base_page, Failure::missing("there is none", ""));
         let (_, lack) = lacks.pop().unwrap_or_else(none);
         return Err(unavailable(&format!("--{role} {ladder}"), lack));
     }
@@ -195,7 +195,7 @@ fn first_touch(host: &Host) -> Option<(PageSize, Failure)> {
     let file = own.map_or_else(|| of.file(), |order| order.file(of));
     Some((
         size,
-        Failure::new(
+        Failure::missing(
             format!("{file} is {word}, so memory is never on huge pages at first touch"),
             SettingChange::new(Setting::file(&*file), "madvise").command(host),
         ),
@@ -220,7 +220,7 @@ fn check_nodes(policy: &RunFlags, host: &Host) -> Result<(), Failure> {
     if let Some(numa) = &policy.numa
         && let Some(node) = numa.nodes().iter().find(|n| !host.nodes.contains(n))
     {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             format!("run: --numa {numa}: this host has no node {node} with memory"),
             format!("name nodes that it has: {}", list(&host.nodes)),
         ));
@@ -255,7 +255,7 @@ fn check_reserve(
     match lack {
         Some(lack) if data.mandatory => Err(unavailable(&asked, lack)),
         Some(lack) => Ok(Some(missing_of(asked, lack))),
-        None => Err(Failure::new(
+        None => Err(Failure::missing(
             format!("run: {asked} reserves huge pages for data, but data stays on base pages"),
             "choose pages for data, as in --data 2M, or omit --reserve",
         )),
@@ -263,7 +263,7 @@ fn check_reserve(
 }
 
 fn unavailable(asked: &str, lack: Failure) -> Failure {
-    Failure::new(
+    Failure::missing(
         format!("run: {asked} is required but unavailable: {}", lack.message),
         lack.remedy,
     )
@@ -284,13 +284,13 @@ fn check_memory(
     asked: &str,
 ) -> Result<(), Failure> {
     if let Some(room) = room.filter(|room| *room < reserve) {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             format!("run: {asked}: the memory cgroup of this process has room for {room}"),
             "reserve less, or raise the limit of the cgroup (memory.max)",
         ));
     }
     match host.memory.available.get() {
-        Some(available) if available < reserve => Err(Failure::new(
+        Some(available) if available < reserve => Err(Failure::missing(
             format!("run: {asked}: only {available} of memory is available"),
             "reserve less, or free memory: hugeleaf mem    # lists its users",
         )),

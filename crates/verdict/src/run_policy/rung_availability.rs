@@ -26,7 +26,7 @@ pub fn judge(host: &Host, role: RunMemoryKind, rung: Rung) -> RungAvailability {
         return RungAvailability::Base;
     }
     if size < host.base_page {
-        return RungAvailability::Unavailable(Failure::new(
+        return RungAvailability::Unavailable(Failure::missing(
             format!("the smallest page here is {}", host.base_page),
             "# use sizes that the host has: hugeleaf status",
         ));
@@ -84,13 +84,13 @@ pub fn shared_setting(host: &Host) -> Option<&str> {
 
 pub fn full_thp(host: &Host, role: RunMemoryKind) -> Result<RunPageKind, Failure> {
     if pmd(host).is_none() {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             "this kernel has no transparent huge pages",
             "# boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
         ));
     }
     if role == RunMemoryKind::Shm && shared_setting(host) == Some("deny") {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             "shmem_enabled is deny, which forbids huge pages in all shared memory",
             SettingChange::new(Setting::file(ThpMemoryKind::Shared.file()), "advise").command(host),
         ));
@@ -101,12 +101,12 @@ pub fn full_thp(host: &Host, role: RunMemoryKind) -> Result<RunPageKind, Failure
 fn as_thp(host: &Host, role: RunMemoryKind, size: PageSize) -> Result<RungAvailability, Failure> {
     let full = full_thp(host, role)?;
     match pmd(host) {
-        Some(pmd) if role == RunMemoryKind::Text && size < pmd => Err(Failure::new(
+        Some(pmd) if role == RunMemoryKind::Text && size < pmd => Err(Failure::missing(
             format!("code can be promoted to {pmd} pages only"),
             format!("hugeleaf run --text {pmd} ..."),
         )),
         Some(pmd) if size == pmd => Ok(RungAvailability::Ways(vec![full])),
-        Some(pmd) if size > pmd => Err(Failure::new(
+        Some(pmd) if size > pmd => Err(Failure::missing(
             format!("the largest transparent huge page is {pmd}"),
             format!("hugeleaf run --{role} hugetlb:{size} ...    # from a pool"),
         )),
@@ -121,7 +121,7 @@ fn smaller_thp(
     size: PageSize,
 ) -> Result<RungAvailability, Failure> {
     let none = || {
-        Failure::new(
+        Failure::missing(
             format!("this kernel has no transparent huge pages of {size}"),
             "# use sizes that the host has: hugeleaf status",
         )
@@ -142,7 +142,7 @@ fn smaller_thp(
                 _ => format!("{knob} is {word}"),
             };
             let command = SettingChange::new(Setting::file(order.file(of)), "always").command(host);
-            Err(Failure::new(because, command))
+            Err(Failure::missing(because, command))
         }
     }
 }
@@ -157,7 +157,7 @@ pub fn left_in_pool(host: &Host, size: PageSize) -> Option<&PageSizeAvailability
 
 fn from_pool(host: &Host, role: RunMemoryKind, size: PageSize) -> Result<RunPageKind, Failure> {
     if role == RunMemoryKind::Text {
-        return Err(Failure::new(
+        return Err(Failure::missing(
             "code comes from a file, which pool pages cannot hold",
             "# omit --text, or give it a THP size",
         ));
@@ -168,7 +168,7 @@ fn from_pool(host: &Host, role: RunMemoryKind, size: PageSize) -> Result<RunPage
             "" => "this kernel has no hugetlb".to_owned(),
             has => format!("this host has no pool of {size} pages, only of {has}"),
         };
-        return Err(Failure::new(because, "hugeleaf status"));
+        return Err(Failure::missing(because, "hugeleaf status"));
     }
     match left_in_pool(host, size) {
         Some(left) if left.bytes < size.bytes() => Err(pool_short(host, size, None)),
@@ -189,10 +189,10 @@ pub fn pool_short(host: &Host, size: PageSize, needed: Option<Bytes>) -> Failure
             0 => format!("the pool of {size} pages is empty"),
             n => format!("none of the {n} pages of {size} in the pool is free"),
         };
-        return Failure::new(because, advice::some_pages(host, size));
+        return Failure::missing(because, advice::some_pages(host, size));
     };
     let short = size.pages_for(needed - left_bytes);
-    Failure::new(
+    Failure::missing(
         format!(
             "the pool has {} free pages of {size}, {short} too few",
             left_bytes.get() / size.bytes().get()
@@ -219,5 +219,5 @@ fn cgroup_short(host: &Host, size: PageSize, path: &str, needed: Option<Bytes>) 
         }
         None => "hugeleaf status".to_owned(),
     };
-    Failure::new(because, command)
+    Failure::missing(because, command)
 }

@@ -71,12 +71,7 @@ impl Needs {
         has: &dyn Fn(&str) -> bool,
         is_there: &dyn Fn(&Path) -> bool,
     ) -> Option<Failure> {
-        let unmet = |what: String, next: String| {
-            Some(Failure {
-                message: what,
-                remedy: next,
-            })
-        };
+        let unmet = |what: String, next: String| Some(Failure::missing(what, next));
         let missing = self
             .programs
             .iter()

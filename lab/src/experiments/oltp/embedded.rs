@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 use hugeleaf_workload::SqlitePageCache;
 
 use crate::kits::tpcc::{SqliteSettings, SqliteStore, TpccError, TpccStore, install_cache};
@@ -18,9 +18,7 @@ use super::rows::AS_IT_IS;
 use super::run::{fill, run_once};
 use super::settings::{DerivedSettings, EventSink, MeasuredDatabase, OltpSettings, ReadPath};
 use super::watch::{DatabaseWatcher, WatchedProcesses};
-use hugeleaf_proof::bench::{
-    BenchContext, BenchError, BenchFailure, MissingPages, is_unavailable, refusal,
-};
+use hugeleaf_proof::bench::{BenchContext, BenchError, MissingPages, is_unavailable, refusal};
 use hugeleaf_proof::result_format::{PageLayout, Results};
 
 /// Beginning of the first line of a run whose pages are unavailable.
@@ -268,5 +266,5 @@ fn read(output: &Output, machine: &BenchContext<'_>) -> Result<Results, BenchErr
         .code()
         .and_then(|code| u8::try_from(code).ok());
     let status = status.unwrap_or(3);
-    Err(BenchError::Refused(BenchFailure { what, next, status }))
+    Err(Failure::missing(what, next).with_status(status).into())
 }

@@ -1,7 +1,7 @@
 use hugeleaf::MemoryError;
-use hugeleaf_proof::bench::{BenchError, BenchFailure};
+use hugeleaf_proof::bench::BenchError;
 use hugeleaf_sys::{Errno, SysError};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Failure};
 
 use super::block::InvalidBlock;
 
@@ -134,16 +134,12 @@ impl BackupIoError {
 
 impl From<BackupIoError> for BenchError {
     fn from(error: BackupIoError) -> BenchError {
-        let status = match &error {
+        let failure = match &error {
             BackupIoError::Stopped => return BenchError::Stopped,
-            BackupIoError::There(_) | BackupIoError::Alignment { .. } => 2,
-            _ => 3,
+            BackupIoError::There(_) | BackupIoError::Alignment { .. } => Failure::usage,
+            _ => Failure::missing,
         };
-        BenchError::Part(BenchFailure {
-            what: error.to_string(),
-            next: error.next(),
-            status,
-        })
+        BenchError::Part(failure(error.to_string(), error.next()))
     }
 }
 

@@ -7,12 +7,11 @@ use crate::context::Failure;
 pub fn failure(name: &str, error: &BenchError) -> Failure {
     let what = format!("bench {name}: {error}");
     match error {
-        BenchError::Refused(refusal) => {
-            Failure::missing(&refusal.what, &refusal.next).with_status(refusal.status)
-        }
-        BenchError::Part(refusal) => {
-            Failure::missing(what, &refusal.next).with_status(refusal.status)
-        }
+        BenchError::Refused(failure) => failure.clone(),
+        BenchError::Part(failure) => Failure {
+            message: what,
+            ..failure.clone()
+        },
         BenchError::Stopped => Failure::no(what, format!("hugeleaf bench {name}")),
         error => Failure::missing(what, error.next()),
     }

@@ -1,21 +1,12 @@
 //! Finds the services that flags and targets name.
 
 use hugeleaf_host::demand::{
-    DemandError, Service, ServiceSelector, User, read_services, read_source, read_user,
+    Service, ServiceSelector, User, read_services, read_source, read_user,
 };
 use hugeleaf_host::{Fact, Host};
 
 use super::flags::Args;
 use crate::context::{AmbiguityPolicy, Context, Failure};
-
-impl From<DemandError> for Failure {
-    fn from(error: DemandError) -> Failure {
-        match error.is_usage {
-            true => Failure::usage(error.what, error.next),
-            false => Failure::missing(error.what, error.next),
-        }
-    }
-}
 
 /// Returns all services of the flags and targets, and a line for each that could not be read.
 pub fn services(
@@ -50,7 +41,7 @@ pub fn services(
     let unread: Vec<String> = found
         .unread
         .iter()
-        .map(|error| format!("not queried: {}; {}", error.what, error.next))
+        .map(|error| format!("not queried: {}; {}", error.message, error.remedy))
         .collect();
     if found.services.is_empty() {
         return Err(Failure::missing(
