@@ -66,7 +66,15 @@ pub(crate) fn circumstances(
     let knobs = knobs.into_iter().flatten();
     facts.extend(knobs.map(|knob| (text(knob, "name"), text(knob, "value").into())));
     let command = (!command.is_empty()).then(|| CommandHint::new("", command.join(" ")));
-    let blocks = vec![facts.into(), Vec::from_iter(command).into()];
+    let is_file = |(_, text): &(String, Cell)| text.to_string().contains('\n');
+    let files: Vec<_> = facts.extract_if(.., |fact| is_file(fact)).collect();
+    let mut blocks = vec![facts.into(), Vec::from_iter(command).into()];
+    blocks.extend(files.into_iter().map(|(name, text)| {
+        let lines = text.to_string().lines().map(str::to_owned).collect();
+        Section::new(name, vec![ContentBlock::Lines(lines)])
+            .folded()
+            .into()
+    }));
     Section::new("Host, settings, command", blocks)
 }
 
@@ -758,6 +766,17 @@ note         thp:2M, 1G: not verified to be on these pages: <b>
         ] {
             assert!(html.contains(part), "{part} is missing in {html}");
         }
+    }
+
+    #[test]
+    fn a_file_among_the_settings_is_folded() {
+        let mut results = example();
+        let settings = serde_json::json!({"seed": 1, "workload": "schema = 1\n[set]\n"});
+        results.settings = settings.as_object().unwrap().clone();
+        let html = whole_page(&results).html();
+        assert!(html.contains("<th scope=\"row\">seed</th>"), "{html}");
+        let file = "<details><summary>workload</summary><pre><span>schema = 1</span>\n";
+        assert!(html.contains(file), "{html}");
     }
 
     #[test]

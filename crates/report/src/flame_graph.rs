@@ -16,8 +16,8 @@ const FRAMES: &str = "
 const USER: (u8, u8, u8) = (244, 184, 96);
 const KERNEL: (u8, u8, u8) = (142, 182, 247);
 
-/// Width of the drawing in its own pixels, and height of the part above the frames.
-const WIDTH: usize = 1200;
+/// Width of the drawing in its own pixels, about that of a page, and height of the part above the frames.
+const WIDTH: usize = 960;
 const HEAD: f64 = 30.0;
 /// Maximum length of a frame's name, which is untrusted.
 const NAME: usize = 160;

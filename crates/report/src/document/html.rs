@@ -31,9 +31,12 @@ td.dim, pre .dim { color: var(--dim); }
 .bar div { height: 100%; background: currentColor; opacity: .7; }
 .note { margin: 1rem 0; } .note p, .note ul { margin: .2rem 0; }
 .scroll { overflow-x: auto; }
-svg { width: 100%; height: auto; } code, pre { background: var(--soft); padding: .1rem .3rem;
+.chart { min-width: 620px; } .flame { min-width: 900px; } code, pre { background: var(--soft); padding: .1rem .3rem;
   overflow-wrap: anywhere; white-space: pre-wrap; } .good, .bad { text-decoration: none; }
 pre .good { color: var(--good); } pre .bad { color: var(--bad); }
+time { white-space: nowrap; }
+@media (max-width: 600px) { .scroll table { width: max-content; } .scroll td { max-width: 14rem; }
+  th[scope=row] { max-width: 8.6rem; padding-right: .6rem; overflow-wrap: break-word; } th[scope=row] + td { padding-right: 0; } }
 details > summary { cursor: pointer; margin: 1rem 0 .5rem; font-weight: bold; }
 ";
 
@@ -114,16 +117,16 @@ fn blocks(all: &[ContentBlock], level: usize) -> Markup {
 fn block(block: &ContentBlock, level: usize) -> Markup {
     match block {
         ContentBlock::Section(section) => self::section(section, level),
-        ContentBlock::Text(text) => html! { p { (text) } },
+        ContentBlock::Text(text) => html! { p { (with_times(text)) } },
         ContentBlock::Facts(all) => facts(all),
         ContentBlock::Table(table) => self::table(table),
         ContentBlock::Bars(all) => bars(all),
         ContentBlock::Chart(chart) => html! {
             @if !chart.title.is_empty() { (heading(&chart.title, level.max(3))) }
-            (drawn(chart))
+            div.scroll { (drawn(chart)) }
         },
         ContentBlock::Flames(all) => html! {
-            @if let Some(drawn) = crate::flame_graph::svg(all) { (PreEscaped(drawn)) }
+            @if let Some(drawn) = crate::flame_graph::svg(all) { div.scroll { (PreEscaped(drawn)) } }
         },
         ContentBlock::Notes(all) => notes(all),
         ContentBlock::Commands(all) => html! { @for one in all { (command(one)) } },
@@ -157,8 +160,23 @@ fn facts(facts: &[(String, Cell)]) -> Markup {
     html! {
         table { tbody { @for (label, cell) in facts { tr {
             th scope="row" { (label) }
-            td class=[class(cell.mark)] { (cell.to_string()) }
+            td class=[class(cell.mark)] { (with_times(&cell.to_string())) }
         } } } }
+    }
+}
+
+/// Marks timestamps, because browsers break lines at their hyphens.
+fn with_times(text: &str) -> Markup {
+    let is_time = |word: &str| {
+        let mut parts = word.split('-');
+        let is_year = parts.next().is_some_and(|year| year.parse::<u16>().is_ok());
+        is_year && parts.count() == 2 && word.contains('T')
+    };
+    html! {
+        @for (n, word) in text.split(' ').enumerate() {
+            @if n > 0 { " " }
+            @if is_time(word) { time { (word) } } @else { (word) }
+        }
     }
 }
 
@@ -178,7 +196,7 @@ fn table(table: &Table) -> Markup {
             tbody { @for row in &table.rows { tr {
                 @for (at, column) in table.columns.iter().enumerate() {
                     @let cell = row.get(at).unwrap_or(&empty);
-                    td class=[of(cell, column.align)] { (cell.to_string()) }
+                    td class=[of(cell, column.align)] { (with_times(&cell.to_string())) }
                 }
             } } }
         } }
@@ -405,12 +423,17 @@ mod tests {
             series,
             ..Chart::default()
         });
-        assert!(html.starts_with("<h3>over time</h3><svg"), "{html}");
-        let html = body(vec![("kernel".to_owned(), Cell::from("6.1"))]);
         assert!(
-            html.contains("<th scope=\"row\">kernel</th><td>6.1</td>"),
+            html.starts_with("<h3>over time</h3><div class=\"scroll\"><svg"),
             "{html}"
         );
+        let html = body(vec![(
+            "process".to_owned(),
+            Cell::from("4711 since 2026-11-24T10:00:00Z, x-y-T"),
+        )]);
+        let expected = "<th scope=\"row\">process</th>\
+             <td>4711 since <time>2026-11-24T10:00:00Z,</time> x-y-T</td>";
+        assert!(html.contains(expected), "{html}");
         let html = body(ContentBlock::Lines(vec![
             "+new".to_owned(),
             " old".to_owned(),

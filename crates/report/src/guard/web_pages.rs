@@ -27,7 +27,7 @@ setInterval(async () => {
 ";
 
 const STYLE: &str = "
-nav a { margin-right: 1rem; } nav a[aria-current] { font-weight: bold; text-decoration: none; color: inherit; }
+nav a { margin-right: 1rem; display: inline-block; } nav a[aria-current] { font-weight: bold; text-decoration: none; color: inherit; }
 nav { margin-bottom: 1rem; padding-bottom: .5rem; border-bottom: 1px solid var(--line); }
 a { color: LinkText; } td:first-child { white-space: nowrap; } .stale main { opacity: .5; }
 .stale nav::after { content: 'The guard does not answer. This is its last known state.'; color: var(--bad); }
