@@ -80,7 +80,8 @@ pub(crate) fn circumstances(
 
 fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     let fact = |(name, value): (&String, &Json)| {
-        let head = Parameter::text(name, "").head();
+        // The key of result files says `large`.
+        let head = Parameter::text(name, "").head().replace("large page", "huge page");
         Some((
             head,
             ParameterValue::of_json(name, value)?.to_string().into(),

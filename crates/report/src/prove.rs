@@ -235,7 +235,12 @@ fn samples_over_time(result: &ProveResult) -> Chart {
 fn samples(result: &ProveResult) -> TableBuilder<&ResultRow> {
     let end = |row: &ResultRow, of: fn(f64, f64) -> f64| row.values().into_iter().reduce(of);
     Table::from_items(result.rows.iter().filter(|row| row.quantity.main))
-        .left("PAGES", |row| &row.arm)
+        .left("PAGES", |row| {
+            Arm::ALL
+                .into_iter()
+                .find(|arm| arm.name() == row.arm)
+                .map_or(row.arm.as_str(), Arm::pages)
+        })
         .right("MEDIAN", |row| Cell::number(median(row)))
         .right("MIN", |row| Cell::number(end(row, f64::min)))
         .right("MAX", |row| Cell::number(end(row, f64::max)))
@@ -348,14 +353,14 @@ fn left(result: &ProveResult) -> String {
     if arm != e.began_on {
         return format!(
             "left on {} pages, found on {}",
-            arm.name(),
-            e.began_on.name()
+            arm.pages(),
+            e.began_on.pages()
         );
     }
     match &result.left {
         Some(left) if !left.as_found => format!(
             "left on {} pages, but not as found: {}, {}",
-            arm.name(),
+            arm.pages(),
             change(
                 "resident",
                 left.resident_before_bytes,
@@ -368,8 +373,8 @@ fn left(result: &ProveResult) -> String {
             )
         ),
         // Old files have no such check and name the pages only.
-        None => format!("left on {} pages", arm.name()),
-        Some(_) => format!("left on {} pages, as found", arm.name()),
+        None => format!("left on {} pages", arm.pages()),
+        Some(_) => format!("left on {} pages, as found", arm.pages()),
     }
 }
 
@@ -513,7 +518,7 @@ pub(crate) fn example() -> ProveResult {
       "left": {"as_found": true, "resident_before_bytes": 2254857830,
                "resident_after_bytes": 2254857830, "large_before_bytes": 0, "large_after_bytes": 0},
       "rejected": [{"arm": "base", "at_seconds": 20.5, "reason": "coverage was <high>"}],
-      "caveats": ["The base arm is memory whose large pages were split."],
+      "caveats": ["The base arm is memory whose huge pages were split."],
       "host": {"kernel": "6.18.0", "arch": "x86_64", "cpus": 2, "nodes": 1,
                "memory_bytes": 25769803776, "base_page_bytes": 4096, "large_page_bytes": 2097152},
       "settings": {"interval_seconds": 2.0, "settle_seconds": 0.5, "until": 0.03,
@@ -570,7 +575,7 @@ redis://localhost:6379 on redis-server, commands/s (higher is better): huge page
 
 PAGES  MEDIAN     MIN     MAX  SAMPLES
 base   51,000  50,000  52,000        3
-large  57,000  56,000  58,500        3
+huge   57,000  56,000  58,500        3
 
 ALSO MEASURED      BASE  HUGE
 resident           2.1G  2.1G
@@ -586,7 +591,7 @@ ON PAGES OF  BEFORE  BASE  HUGE  AFTER
 how   2.1G promoted and demoted; pairs of 2 s on base and on huge pages, in random order in balanced
       blocks of 4, 0.5 s discarded after each; ended with the interval within ±3 %; left on base
       pages, as found; the ratio is the Hodges-Lehmann estimate of the pairs
-note  The base arm is memory whose large pages were split.
+note  The base arm is memory whose huge pages were split.
 next  hugeleaf promote redis-server
 ";
         assert_eq!(page(&example()).text(TextOptions::plain(100)), expected);
@@ -839,7 +844,7 @@ next  hugeleaf promote redis-server
         for part in [
             "<h1>redis-server: faster</h1>",
             "12 % faster (95 % CI 7 to 17 %), ×1.12 [1.07, 1.17], 3 pairs",
-            "The base arm is memory whose large pages were split.",
+            "The base arm is memory whose huge pages were split.",
             "<code>hugeleaf promote redis-server</code>",
             "6.18.0",
             "madvise",

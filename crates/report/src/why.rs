@@ -150,7 +150,7 @@ fn name_of(process: &Process) -> String {
     }
 }
 
-/// Formats the totals without zero parts, such as `4.2G resident: 0.3G on large pages, 3.9G could be
+/// Formats the totals without zero parts, such as `4.2G resident: 0.3G on huge pages, 3.9G could be
 /// promoted now, …; 1G more in swap`.
 fn totals(summary: &Summary) -> String {
     let rest = summary.too_small + summary.by_remedy(Remedy::Nothing);
