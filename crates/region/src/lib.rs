@@ -41,6 +41,7 @@ mod hugetlb;
 mod ladder_steps;
 mod manager;
 mod options;
+mod own_memory;
 mod populate;
 mod reexports;
 mod region;
@@ -55,6 +56,7 @@ pub use extent::{Extent, FallbackReason};
 pub use handle::Handle;
 pub use manager::{Managed, Manager, ManagerThread};
 pub use options::RegionOptions;
+pub use own_memory::extents_of;
 pub use reexports::{
     Bytes, Errno, Ladder, NodePolicy, PageKind, PageSize, Pages, ParseError, Range, ReadError,
     Rung, Sharing, SysError,
