@@ -6,13 +6,12 @@ import math
 import operator
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from ._errors import AllocationError, InvalidRequest
 from ._native import Memory
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import DTypeLike, NDArray
 
 DEFAULT_PAGES = "1G,2M"
@@ -81,7 +80,7 @@ def empty(
     pages: str = DEFAULT_PAGES,
     node: Nodes = None,
     strict: bool = False,
-    order: str = "C",
+    order: Literal["C", "F"] = "C",
 ) -> NDArray[Any]:
     """Return a new array on huge pages. All of it is populated; its content is zero.
 
@@ -99,7 +98,7 @@ def empty(
     Raises InvalidRequest (a ValueError) and AllocationError (a MemoryError).
     """
     np = require_numpy()
-    kind: np.dtype[Any] = np.dtype(dtype)
+    kind = np.dtype(dtype)
     if kind.hasobject:
         raise InvalidRequest(
             f"an array of {kind} holds references to objects, not their memory",
@@ -112,9 +111,11 @@ def empty(
     length = math.prod(dimensions) * kind.itemsize
     if length == 0:
         # Nothing to place. NumPy also gives dtypes without a length theirs.
-        return np.empty(dimensions, kind, order)
-    memory = buffer(length, pages=pages, node=node, strict=strict)
-    return np.ndarray(dimensions, kind, memory, order=order)
+        array: NDArray[Any] = np.empty(dimensions, kind, order)
+    else:
+        memory = buffer(length, pages=pages, node=node, strict=strict)
+        array = np.ndarray(dimensions, kind, memory, order=order)
+    return array
 
 
 def zeros(
@@ -124,7 +125,7 @@ def zeros(
     pages: str = DEFAULT_PAGES,
     node: Nodes = None,
     strict: bool = False,
-    order: str = "C",
+    order: Literal["C", "F"] = "C",
 ) -> NDArray[Any]:
     """Return a new array of zeroes on huge pages. The arguments are those of `empty`."""
     # New memory of the kernel is zero, and so is the value 0 of every dtype without objects.
@@ -134,12 +135,12 @@ def zeros(
 def full(
     shape: Shape,
     fill_value: Any,
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     *,
     pages: str = DEFAULT_PAGES,
     node: Nodes = None,
     strict: bool = False,
-    order: str = "C",
+    order: Literal["C", "F"] = "C",
 ) -> NDArray[Any]:
     """Return a new array of `fill_value` on huge pages. The dtype defaults to that of the value.
 

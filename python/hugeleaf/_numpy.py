@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -17,11 +18,8 @@ def _table_of_functions() -> Any:
         raise ImportError(
             f"numpy_arrays needs NumPy 1.22, this is {np.__version__}\n  next: pip install -U numpy"
         )
-    if major == 1:
-        from numpy.core import _multiarray_umath as module
-    else:
-        from numpy._core import _multiarray_umath as module
-    return module._ARRAY_API
+    core = "numpy.core" if major == 1 else "numpy._core"
+    return import_module(f"{core}._multiarray_umath")._ARRAY_API
 
 
 class numpy_arrays:

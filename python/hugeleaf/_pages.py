@@ -16,8 +16,8 @@ def _size(count: int) -> str:
         if value < 1024 or unit == "T":
             break
         value /= 1024
-    digits = f"{value:.1f}" if value < 10 and not value.is_integer() else f"{value:.0f}"
-    return digits + unit
+    digits = f"{value:.1f}" if value < 10 else f"{value:.0f}"
+    return digits.removesuffix(".0") + unit
 
 
 _KINDS = {"base": "base pages", "thp": "THP", "hugetlb": "hugetlb pages"}

@@ -7,7 +7,6 @@ import operator
 import os
 import shutil
 import subprocess
-from importlib import metadata
 from typing import Any, SupportsIndex
 
 from . import model
@@ -25,6 +24,9 @@ Time = float | str
 
 def program() -> str:
     """Return the path of the program: that of this wheel, or else the one in PATH."""
+    # It takes longer to import than the rest of this package.
+    from importlib import metadata
+
     try:
         files = metadata.files("hugeleaf") or []
     except metadata.PackageNotFoundError:

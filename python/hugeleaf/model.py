@@ -7,7 +7,7 @@ not be read: then `unreadable` has the reason. Fields that a newer program adds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from ._errors import Error
@@ -90,7 +90,7 @@ class Model:
     @classmethod
     def from_json(cls, answer: dict[str, Any]) -> Self:
         """Make it of an object of JSON."""
-        known = cls.__dataclass_fields__
+        known = {one.name for one in fields(cls)}
         values: dict[str, Any] = {}
         unreadable: dict[str, str] = {}
         extra: dict[str, Any] = {}

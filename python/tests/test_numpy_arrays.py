@@ -123,8 +123,7 @@ def test_base_pages_on_request(huge: int) -> None:
     assert hugeleaf.pages(array).coverage == 0, enabled
 
 
-def test_more_arrays_than_slots(huge: int) -> None:
-    """Arrays beyond the table of mappings stay with NumPy's allocator."""
+def test_many_arrays(huge: int) -> None:
     with hugeleaf.numpy_arrays("2M", min_bytes=1):
         arrays = [np.full(1, number) for number in range(20_000)]
         assert [int(array[0]) for array in arrays] == list(range(20_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -36,7 +37,7 @@ def unknown(value: object, place: str) -> Iterator[str]:
     if isinstance(value, model.Model):
         yield from (f"{place}.{key} is unknown" for key in value.extra)
         kinds = typing.get_type_hints(type(value))
-        for name in value.__dataclass_fields__:
+        for name in [field.name for field in dataclasses.fields(value)]:
             inner = getattr(value, name)
             if not fits(inner, kinds[name]):
                 yield f"{place}.{name} is {inner!r}, not {kinds[name]}"
@@ -77,13 +78,13 @@ def test_a_captured_host(host: Path) -> None:
 
 
 def test_an_unreadable_value_is_none_with_its_reason() -> None:
-    host = hugeleaf.status(root=REPOSITORY / "fixtures" / "dead-knobs").host
+    host = hugeleaf.status(root=REPOSITORY / "fixtures" / "cut-files").host
     everywhere = [host, host.thp, *host.pools, *host.page_sizes]
     reasons = [part.unreadable for part in everywhere if part is not None and part.unreadable]
     for part in everywhere:
         for name in part.unreadable if part is not None else ():
             assert getattr(part, name) in (None, [])
-    assert reasons and all(reason for part in reasons for reason in part.values())
+    assert len(reasons) > 10 and all(reason for part in reasons for reason in part.values())
 
 
 def test_this_host() -> None:
