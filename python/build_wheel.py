@@ -82,7 +82,10 @@ def staged(program: str | None, share: str | None) -> Iterator[None]:
                 shutil.copytree(share, STAGED / "data" / "share")
         except OSError as error:
             shutil.rmtree(STAGED, ignore_errors=True)
-            fail(f"{error.filename}: {error.strerror}", "name an existing program, and build in a folder that you can write")
+            fail(
+                f"cannot pack {program}: {error.filename or STAGED}: {error.strerror}",
+                "name an existing program, and build in a folder that can be written",
+            )
         try:
             yield
         finally:

@@ -4,7 +4,7 @@
 //! [`range_of`] asks an object for its buffer and releases it again. Only the address and the length are used, and they
 //! are never dereferenced.
 
-use hugeleaf::{Bytes, Extent, PageKind, Range};
+use hugeleaf::{Bytes, Extent, FallbackReason, Ladder, PageKind, Range};
 use pyo3::prelude::*;
 use pyo3::{PyErr, ffi};
 
@@ -48,7 +48,7 @@ pub(crate) fn extents_at(
     ))
 }
 
-fn fields_of(extent: &Extent, range: Range) -> Option<ExtentFields> {
+fn fields_of(extent: &Extent, range: Range, ladder: Option<&Ladder>) -> Option<ExtentFields> {
     let part = extent.range.intersect(range)?;
     let kind = match extent.kind {
         PageKind::Base => "base",
@@ -61,15 +61,31 @@ fn fields_of(extent: &Extent, range: Range) -> Option<ExtentFields> {
         true => part.len(),
         false => (extent.resident - outside).min(part.len()),
     };
+    let why = reason(extent, ladder);
     Some((
         part.start(),
         part.len().get(),
         extent.page.bytes().get(),
         kind,
         resident.get(),
-        extent.why.as_ref().map(ToString::to_string),
-        extent.why.as_ref().map(hugeleaf::FallbackReason::next),
+        why.as_ref().map(ToString::to_string),
+        why.as_ref().map(FallbackReason::next),
     ))
+}
+
+/// Returns the reason for base pages. The library names the first size that the host lacks, as 1G of the default ladder.
+/// For an array, or a rest of one, that is smaller than all sizes, that is not what to change.
+fn reason(extent: &Extent, ladder: Option<&Ladder>) -> Option<FallbackReason> {
+    let why = extent.why.clone()?;
+    let least = ladder.and_then(|ladder| ladder.rungs().iter().map(|rung| rung.size).min());
+    match (&why, least) {
+        (FallbackReason::NoSuchSize { .. }, Some(size))
+            if extent.kind == PageKind::Base && extent.range.len() < size.bytes() =>
+        {
+            Some(FallbackReason::Remainder { size })
+        }
+        _ => Some(why),
+    }
 }
 
 /// Returns address and length of an object that exports a contiguous buffer.

@@ -50,6 +50,12 @@ def test_base_pages_and_huge_pages_of_one_array(huge: int) -> None:
     assert "smaller than" in lines[1] and "next: " in lines[2]
 
 
+def test_a_small_array_says_what_to_request(huge: int) -> None:
+    extent = hugeleaf.pages(hugeleaf.zeros(10)).extents[0]
+    assert extent.kind == "base"
+    assert extent.next == f"request a multiple of {huge >> 20}M"
+
+
 def test_a_view_counts_its_own_range(huge: int) -> None:
     whole = hugeleaf.zeros((4, 2 * MB), "u1")
     assert hugeleaf.pages(whole[1]).nbytes == 2 * MB
