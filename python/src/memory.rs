@@ -11,8 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hugeleaf::{
-    Bytes, Ladder, MemoryError, NodePolicy, PageKind, Range, Region, RegionOptions, Sharing,
+    Bytes, Ladder, MemoryError, NodePolicy, PageKind, PageSize, Range, Region, RegionOptions, Rung,
 };
+use hugeleaf_host::Root;
 use hugeleaf_sys::Kernel;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -20,20 +21,26 @@ use pyo3::{PyErr, ffi};
 
 use crate::error;
 
+/// A region, and the page sizes that were requested for it.
+pub(crate) struct RequestedRegion {
+    pub(crate) region: Region,
+    pub(crate) requested: Ladder,
+}
+
 /// The regions of this process by address, so that a view that another library made of one is recognised. It is only
 /// locked while the interpreter's lock is held, which a thread that forks holds too. So no child finds it locked.
-static LIVE: Mutex<BTreeMap<u64, Arc<Region>>> = Mutex::new(BTreeMap::new());
+static LIVE: Mutex<BTreeMap<u64, Arc<RequestedRegion>>> = Mutex::new(BTreeMap::new());
 
-fn live<T>(use_them: impl FnOnce(&mut BTreeMap<u64, Arc<Region>>) -> T) -> T {
+fn live<T>(use_them: impl FnOnce(&mut BTreeMap<u64, Arc<RequestedRegion>>) -> T) -> T {
     use_them(&mut LIVE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Returns the region that contains all of a range. The caller holds the interpreter's lock.
-pub(crate) fn region_of(range: Range) -> Option<Arc<Region>> {
+pub(crate) fn region_of(range: Range) -> Option<Arc<RequestedRegion>> {
     live(|regions| {
-        let (_, region) = regions.range(..=range.start()).next_back()?;
-        let is_inside = region.range().intersect(range) == Some(range);
-        is_inside.then(|| Arc::clone(region))
+        let (_, found) = regions.range(..=range.start()).next_back()?;
+        let is_inside = found.region.range().intersect(range) == Some(range);
+        is_inside.then(|| Arc::clone(found))
     })
 }
 
@@ -41,7 +48,7 @@ pub(crate) fn region_of(range: Range) -> Option<Arc<Region>> {
 /// without a copy. It is returned to the system with its last view.
 #[pyclass(frozen, module = "hugeleaf")]
 pub(crate) struct Memory {
-    region: Arc<Region>,
+    memory: Arc<RequestedRegion>,
     length: usize,
 }
 
@@ -67,13 +74,13 @@ impl Memory {
         if length.is_zero() {
             return Err(fail(MemoryError::Empty));
         }
-        let mut options = RegionOptions::new(rounded(length, &ladder).map_err(fail)?, ladder)
-            .sharing(Sharing::Private);
-        // The child of a fork has no copy of private pages of a pool, and would die at an access.
-        let from_pool = |rung: &hugeleaf::Rung| rung.kind == Some(PageKind::Hugetlb);
-        if options.ladder.rungs().iter().any(from_pool) {
-            options = options.shared();
-        }
+        let length_of_pages = rounded(length, &ladder).map_err(fail)?;
+        let from_pool = |rung: &Rung| rung.kind == Some(PageKind::Hugetlb);
+        let mut options = match ladder.rungs().iter().any(from_pool) {
+            // The child of a fork has no copy of private pages of a pool, and would die at an access.
+            true => RegionOptions::new(length_of_pages, ladder.clone()).shared(),
+            false => RegionOptions::new(length_of_pages, possible(&ladder).map_err(fail)?),
+        };
         if let Some(nodes) = nodes {
             options = options.nodes(NodePolicy::Bind(nodes));
         }
@@ -83,21 +90,26 @@ impl Memory {
             }))
         });
         let region = match made {
-            Ok(region) => Arc::new(region.map_err(fail)?),
+            Ok(region) => region.map_err(fail)?,
             Err(panic) => match panic.downcast::<Interrupted>() {
                 Ok(interrupted) => return Err(interrupted.0),
                 Err(panic) => resume_unwind(panic),
             },
         };
-        live(|regions| regions.insert(region.range().start(), Arc::clone(&region)));
+        let start = region.range().start();
+        let memory = Arc::new(RequestedRegion {
+            region,
+            requested: ladder,
+        });
+        live(|regions| regions.insert(start, Arc::clone(&memory)));
         let length = usize::try_from(length.get()).unwrap_or(usize::MAX);
-        Ok(Memory { region, length })
+        Ok(Memory { memory, length })
     }
 
     /// Address of the first byte.
     #[getter]
     fn address(&self) -> u64 {
-        self.region.range().start()
+        self.memory.region.range().start()
     }
 
     /// Length in bytes, as requested.
@@ -109,13 +121,13 @@ impl Memory {
     /// Length in bytes of whole pages.
     #[getter]
     fn allocated_bytes(&self) -> u64 {
-        self.region.len().get()
+        self.memory.region.len().get()
     }
 
     /// Page sizes as requested. A `!` at the end means that no others were acceptable.
     #[getter]
     fn requested(&self) -> String {
-        self.region.ladder().to_string()
+        self.memory.requested.to_string()
     }
 
     const fn __len__(&self) -> usize {
@@ -141,7 +153,7 @@ impl Memory {
             return Err(PyBufferError::new_err("there is no view to fill"));
         }
         let memory = slf.get();
-        let start = memory.region.as_ptr().cast();
+        let start = memory.memory.region.as_ptr().cast();
         let length = ffi::Py_ssize_t::try_from(memory.length)
             .map_err(|_| PyBufferError::new_err("longer than a view can be"))?;
         // SAFETY: `view` is valid by the contract of this slot. The region is writable over `length` bytes as long as
@@ -155,7 +167,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        live(|regions| regions.remove(&self.region.range().start()));
+        live(|regions| regions.remove(&self.memory.region.range().start()));
     }
 }
 
@@ -168,6 +180,35 @@ fn check_signals() {
     }
 }
 
+/// Returns a ladder without the sizes that this host never has for private memory, as 1G, if others remain. The library
+/// gives the reason for the first size of a ladder, and the reason for the next one would stay unknown.
+fn possible(ladder: &Ladder) -> Result<Ladder, MemoryError> {
+    // The sizes stay the same until the next boot, and reading the host takes as long as a small allocation. Locked only
+    // while the interpreter's lock is held, as above.
+    static THP_SIZES: Mutex<Option<Vec<PageSize>>> = Mutex::new(None);
+    let mut sizes = THP_SIZES.lock().unwrap_or_else(PoisonError::into_inner);
+    if sizes.is_none() {
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new())?;
+        let thp = host
+            .page_sizes
+            .iter()
+            .filter(|info| info.kind == PageKind::Thp);
+        *sizes = Some(thp.map(|info| info.size).collect());
+    }
+    let base = Kernel::new().base_page();
+    let is_possible = |rung: &&Rung| {
+        rung.size <= base
+            || sizes
+                .as_ref()
+                .is_some_and(|sizes| sizes.contains(&rung.size))
+    };
+    let rungs: Vec<Rung> = ladder.rungs().iter().filter(is_possible).copied().collect();
+    Ok(match rungs.is_empty() {
+        true => ladder.clone(),
+        false => Ladder::new(rungs, ladder.is_mandatory()),
+    })
+}
+
 /// Returns the length of whole pages. Mandatory memory consists of whole pages of its smallest size. Otherwise the
 /// length is rounded to that size only if this adds at most an eighth: `1G` for an array of 1.1G would nearly double it.
 fn rounded(length: Bytes, ladder: &Ladder) -> Result<Bytes, MemoryError> {
@@ -176,7 +217,7 @@ fn rounded(length: Bytes, ladder: &Ladder) -> Result<Bytes, MemoryError> {
         available: Bytes(isize::MAX as u64),
         limited_by: "addresses".to_owned(),
     };
-    let round_to = |size: hugeleaf::PageSize| {
+    let round_to = |size: PageSize| {
         let rounded = size.round_up(length.get()).map(Bytes);
         rounded.filter(|bytes| isize::try_from(bytes.get()).is_ok())
     };

@@ -4,7 +4,7 @@
 //! [`range_of`] asks an object for its buffer and releases it again. Only the address and the length are used, and they
 //! are never dereferenced.
 
-use hugeleaf::{Bytes, Extent, FallbackReason, Ladder, PageKind, Range};
+use hugeleaf::{Bytes, Extent, FallbackReason, PageKind, Range};
 use pyo3::prelude::*;
 use pyo3::{PyErr, ffi};
 
@@ -35,20 +35,18 @@ pub(crate) fn extents_at(
     let Some(range) = range else {
         return Ok((None, Vec::new()));
     };
-    let region = memory::region_of(range);
-    let extents = py.detach(|| match &region {
-        Some(region) => region.extents(),
+    let found = memory::region_of(range);
+    let extents = py.detach(|| match &found {
+        Some(found) => found.region.extents(),
         None => hugeleaf::extents_of(range),
     });
     let extents = extents.map_err(|e| error::of_pages(&e))?;
     let fields = extents.iter().filter_map(|extent| fields_of(extent, range));
-    Ok((
-        region.map(|region| region.ladder().to_string()),
-        fields.collect(),
-    ))
+    let fields = fields.collect();
+    Ok((found.map(|found| found.requested.to_string()), fields))
 }
 
-fn fields_of(extent: &Extent, range: Range, ladder: Option<&Ladder>) -> Option<ExtentFields> {
+fn fields_of(extent: &Extent, range: Range) -> Option<ExtentFields> {
     let part = extent.range.intersect(range)?;
     let kind = match extent.kind {
         PageKind::Base => "base",
@@ -61,31 +59,15 @@ fn fields_of(extent: &Extent, range: Range, ladder: Option<&Ladder>) -> Option<E
         true => part.len(),
         false => (extent.resident - outside).min(part.len()),
     };
-    let why = reason(extent, ladder);
     Some((
         part.start(),
         part.len().get(),
         extent.page.bytes().get(),
         kind,
         resident.get(),
-        why.as_ref().map(ToString::to_string),
-        why.as_ref().map(FallbackReason::next),
+        extent.why.as_ref().map(ToString::to_string),
+        extent.why.as_ref().map(FallbackReason::next),
     ))
-}
-
-/// Returns the reason for base pages. The library names the first size that the host lacks, as 1G of the default ladder.
-/// For an array, or a rest of one, that is smaller than all sizes, that is not what to change.
-fn reason(extent: &Extent, ladder: Option<&Ladder>) -> Option<FallbackReason> {
-    let why = extent.why.clone()?;
-    let least = ladder.and_then(|ladder| ladder.rungs().iter().map(|rung| rung.size).min());
-    match (&why, least) {
-        (FallbackReason::NoSuchSize { .. }, Some(size))
-            if extent.kind == PageKind::Base && extent.range.len() < size.bytes() =>
-        {
-            Some(FallbackReason::Remainder { size })
-        }
-        _ => Some(why),
-    }
 }
 
 /// Returns address and length of an object that exports a contiguous buffer.
