@@ -24,8 +24,8 @@ import maturin
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-# maturin packs this folder: `data` in pyproject.toml.
-STAGED = HERE / "hugeleaf.data"
+# maturin packs the folder of this name if it exists.
+STAGED = HERE / "hugeleaf._native.data"
 
 get_requires_for_build_wheel = maturin.get_requires_for_build_wheel
 prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
@@ -72,10 +72,9 @@ def staged(program: str | None, share: str | None) -> Iterator[None]:
         # Left by a build that was killed.
         shutil.rmtree(STAGED, ignore_errors=True)
         try:
-            # maturin demands the folder, even an empty one.
-            (STAGED / "scripts").mkdir(parents=True)
             if program is not None:
                 to = STAGED / "scripts" / "hugeleaf"
+                to.parent.mkdir(parents=True)
                 shutil.copyfile(program, to)
                 to.chmod(0o755)
             if share is not None:
