@@ -177,9 +177,34 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
+    /// A child has no helper of its parent, and its parent's lock may be held.
+    fn a_child_of_fork_is_answered() {
+        let file = PathBuf::from("file of the child");
+        assert_eq!(with_stall_limit(&file, || 1), Some(1));
+        let held = helpers().idle.lock().unwrap();
+        // SAFETY: the child calls only `with_stall_limit` and ends.
+        let child = match unsafe { libc::fork() } {
+            0 => {
+                let answers = [2, 3].map(|n| with_stall_limit(&file, move || n) == Some(n));
+                // SAFETY: ends the child without exit handlers.
+                unsafe { libc::_exit(i32::from(answers != [true, true])) }
+            }
+            child => child,
+        };
+        drop(held);
+        assert!(child > 0);
+        let mut status = -1;
+        hugeleaf_testkit::until("the child has ended", || {
+            // SAFETY: asks about a child of this process; the status is a local variable.
+            unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) == child }
+        });
+        assert_eq!(status, 0);
+    }
+
     /// Each job blocks until the end of the test. A single test, because blocked jobs are counted globally.
     #[test]
     fn what_stands_still_is_left_behind_and_what_works_is_not() {
+        a_child_of_fork_is_answered();
         let file = |n: u32| PathBuf::from(format!("file-{n}"));
         assert_eq!(with_stall_limit(&file(0), || 1), Some(1));
         assert_eq!(with_stall_limit(&file(0), || 2), Some(2));
@@ -211,30 +236,5 @@ mod tests {
         });
         assert_eq!(patience_for(&file(0)), Some(PATIENCE));
         assert_eq!(with_stall_limit(&file(0), || 4), Some(4));
-    }
-
-    /// A child has no helper of its parent, and its parent's lock may be held.
-    #[test]
-    fn a_child_of_fork_is_answered() {
-        let file = PathBuf::from("file of the child");
-        assert_eq!(with_stall_limit(&file, || 1), Some(1));
-        let held = helpers().idle.lock().unwrap();
-        // SAFETY: the child calls only `with_stall_limit` and ends.
-        let child = match unsafe { libc::fork() } {
-            0 => {
-                let answers = [2, 3].map(|n| with_stall_limit(&file, move || n) == Some(n));
-                // SAFETY: ends the child without exit handlers.
-                unsafe { libc::_exit(i32::from(answers != [true, true])) }
-            }
-            child => child,
-        };
-        drop(held);
-        assert!(child > 0);
-        let mut status = -1;
-        hugeleaf_testkit::until("the child has ended", || {
-            // SAFETY: asks about a child of this process; the status is a local variable.
-            unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) == child }
-        });
-        assert_eq!(status, 0);
     }
 }
