@@ -40,6 +40,7 @@ mod hugetlb;
 mod ladder_steps;
 mod manager;
 mod options;
+mod own_memory;
 mod populate;
 mod reexports;
 mod region;
@@ -54,6 +55,7 @@ pub use error::MemoryError;
 pub use extent::{Extent, FallbackReason};
 pub use manager::{Managed, Manager, ManagerThread};
 pub use options::RegionOptions;
+pub use own_memory::extents_of;
 pub use reexports::{
     Bytes, Errno, Ladder, NodePolicy, PageKind, PageSize, Pages, ParseError, Range, ReadError,
     Rung, Sharing, SysError,

@@ -307,7 +307,7 @@ impl Region {
 }
 
 /// Returns the part of a range that is resident and mapped.
-fn present(map: &PageMap) -> Bytes {
+pub(crate) fn present(map: &PageMap) -> Bytes {
     let present = (map.runs.iter()).filter(|run| run.state.has(PageState::PRESENT));
     present.map(|run| run.range.len()).sum()
 }

@@ -8,8 +8,12 @@
 //! that is neither running nor runnable is left behind. It ends with the process it reads, with the answer of
 //! the file system, or with this process, because such waits end at SIGKILL.
 //! Until then, nothing else is asked about the same file. A file that is read at each scan thus blocks one thread.
+#![allow(unsafe_code)]
+//! # Safety
+//! [`HELPERS`] is null or points to a leaked box, so what it points to lives as long as the process.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -24,8 +28,6 @@ struct HelperThread {
     thread: u32,
 }
 
-static IDLE: Mutex<Vec<HelperThread>> = Mutex::new(Vec::new());
-
 /// Interval of the checks of a helper, in milliseconds.
 const CHECK_INTERVAL_MS: u64 = 50;
 
@@ -39,7 +41,41 @@ struct BlockedJob {
     job: Weak<()>,
 }
 
-static BLOCKED: Mutex<Vec<BlockedJob>> = Mutex::new(Vec::new());
+/// The helpers of one process, and the jobs that it left behind.
+struct Helpers {
+    process: u32,
+    idle: Mutex<Vec<HelperThread>>,
+    blocked: Mutex<Vec<BlockedJob>>,
+}
+
+static HELPERS: AtomicPtr<Helpers> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Returns the helpers of this process. A child of fork(2) starts its own: the threads of its parent do not exist
+/// there, and their locks stay held.
+fn helpers() -> &'static Helpers {
+    let process = std::process::id();
+    let found = HELPERS.load(Ordering::Acquire);
+    // SAFETY: null, or leaked by this function.
+    if let Some(helpers) = unsafe { found.as_ref() }
+        && helpers.process == process
+    {
+        return helpers;
+    }
+    let new: &'static mut Helpers = Box::leak(Box::new(Helpers {
+        process,
+        idle: Mutex::default(),
+        blocked: Mutex::default(),
+    }));
+    let new = std::ptr::from_mut(new);
+    let (done, failed) = (Ordering::AcqRel, Ordering::Acquire);
+    let current = match HELPERS.compare_exchange(found, new, done, failed) {
+        Ok(_) => new,
+        // Another thread of this process was first.
+        Err(other) => other,
+    };
+    // SAFETY: leaked by this function, here or in another thread, and only read.
+    unsafe { &*current }
+}
 
 /// Runs a job on a file that may block forever. Returns its result, or `None` if it was blocked for too long, or if an
 /// earlier job on the same file is still blocked. If no thread can be started, it runs in this thread.
@@ -48,7 +84,8 @@ pub fn with_stall_limit<T: Send + 'static>(
     act: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let patience = patience_for(file)?;
-    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let helpers = helpers();
+    let idle = || helpers.idle.lock().unwrap_or_else(PoisonError::into_inner);
     let waiting = idle().pop();
     let Some(helper) = waiting.or_else(start) else {
         return Some(act());
@@ -74,7 +111,8 @@ pub fn with_stall_limit<T: Send + 'static>(
 }
 
 fn blocked_jobs() -> MutexGuard<'static, Vec<BlockedJob>> {
-    BLOCKED.lock().unwrap_or_else(PoisonError::into_inner)
+    let blocked = &helpers().blocked;
+    blocked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the time that a job on this file may be blocked, halved for each blocked job. All blocked jobs together
@@ -139,9 +177,34 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
+    /// A child has no helper of its parent, and its parent's lock may be held.
+    fn a_child_of_fork_is_answered() {
+        let file = PathBuf::from("file of the child");
+        assert_eq!(with_stall_limit(&file, || 1), Some(1));
+        let held = helpers().idle.lock().unwrap();
+        // SAFETY: the child calls only `with_stall_limit` and ends.
+        let child = match unsafe { libc::fork() } {
+            0 => {
+                let answers = [2, 3].map(|n| with_stall_limit(&file, move || n) == Some(n));
+                // SAFETY: ends the child without exit handlers.
+                unsafe { libc::_exit(i32::from(answers != [true, true])) }
+            }
+            child => child,
+        };
+        drop(held);
+        assert!(child > 0);
+        let mut status = -1;
+        hugeleaf_testkit::until("the child has ended", || {
+            // SAFETY: asks about a child of this process; the status is a local variable.
+            unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) == child }
+        });
+        assert_eq!(status, 0);
+    }
+
     /// Each job blocks until the end of the test. A single test, because blocked jobs are counted globally.
     #[test]
     fn what_stands_still_is_left_behind_and_what_works_is_not() {
+        a_child_of_fork_is_answered();
         let file = |n: u32| PathBuf::from(format!("file-{n}"));
         assert_eq!(with_stall_limit(&file(0), || 1), Some(1));
         assert_eq!(with_stall_limit(&file(0), || 2), Some(2));

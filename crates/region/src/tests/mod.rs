@@ -16,6 +16,7 @@ mod handle;
 mod limits;
 mod manager;
 mod model;
+mod own_memory;
 mod race;
 mod region;
 pub(crate) mod support;
