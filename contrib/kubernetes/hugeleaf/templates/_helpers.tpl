@@ -41,6 +41,15 @@ hugeleaf/metrics: "true"
 {{- if and .Values.exporter.enabled (or (not .Values.guard.enabled) .Values.guard.nodeSelector) }}true{{ end }}
 {{- end }}
 
+{{/* Labels as in key=value,key=value. */}}
+{{- define "hugeleaf.pairs" -}}
+{{- $pairs := list }}
+{{- range $key, $value := . }}
+{{- $pairs = append $pairs (printf "%s=%s" $key $value) }}
+{{- end }}
+{{- join "," $pairs }}
+{{- end }}
+
 {{- define "hugeleaf.image" -}}
 {{- $image := .Values.image }}
 {{- if $image.digest }}
@@ -175,7 +184,7 @@ spec:
       automountServiceAccountToken: false
       enableServiceLinks: false
       hostPID: true
-      {{- with include "hugeleaf.pullSecrets" .root }}
+      {{- with include "hugeleaf.pullSecrets" .root | trim }}
       {{- . | nindent 6 }}
       {{- end }}
       {{- with .values.priorityClassName }}
@@ -242,7 +251,7 @@ spec:
             - name: run
               mountPath: /run/hugeleaf
             {{- end }}
-            {{- include "hugeleaf.hostMounts" .mounts | nindent 12 }}
+            {{- include "hugeleaf.hostMounts" .mounts | trim | nindent 12 }}
       volumes:
         - name: config
           configMap:
@@ -258,5 +267,5 @@ spec:
             medium: Memory
             sizeLimit: 1Mi
         {{- end }}
-        {{- include "hugeleaf.hostVolumes" .mounts | nindent 8 }}
+        {{- include "hugeleaf.hostVolumes" .mounts | trim | nindent 8 }}
 {{- end }}

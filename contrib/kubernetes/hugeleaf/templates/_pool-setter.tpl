@@ -20,17 +20,14 @@ for each, because the pods of a single Job may share a node after the first of t
 {{- end }}
 {{- end }}
 {{- if not $found }}
-{{- $labels := list }}
-{{- range $key, $value := .values.nodeSelector }}
-{{- $labels = append $labels (printf "%s=%s" $key $value) }}
-{{- end }}
-{{- fail (printf "\npoolSetter.plans.%s: no node has the labels %s\n  next: kubectl label node NODE %s; where Helm does not reach the cluster (helm template, Argo CD), name the nodes: poolSetter.plans.%s.nodes={NODE,NODE}" .plan (join "," $labels) (join " " $labels) .plan) }}
+{{- $labels := include "hugeleaf.pairs" .values.nodeSelector }}
+{{- fail (printf "\npoolSetter.plans.%s: no node has the labels %s\n  next: kubectl label node NODE %s; where Helm does not reach the cluster (helm template, Argo CD), name the nodes: poolSetter.plans.%s.nodes={NODE,NODE}" .plan $labels (replace "," " " $labels) .plan) }}
 {{- end }}
 {{- sortAlpha $found | uniq | toJson }}
 {{- end }}
 
 {{/*
-The pod that applies a plan on one node. Each folder that apply writes to is mounted at its own path, and no other. Takes
+The pod that applies a plan on one node, or undoes all of the node. Each folder that apply writes to is mounted at its own path, and no other. Takes
 {root, values, map, account, node}.
 */}}
 {{- define "hugeleaf.setterPod" -}}
@@ -49,7 +46,7 @@ automountServiceAccountToken: false
 enableServiceLinks: false
 restartPolicy: Never
 terminationGracePeriodSeconds: 30
-{{- with include "hugeleaf.pullSecrets" .root }}
+{{- with include "hugeleaf.pullSecrets" .root | trim }}
 {{ . }}
 {{- end }}
 nodeSelector:
@@ -68,14 +65,19 @@ tolerations:
 securityContext:
   {{- include "hugeleaf.podSecurity" .root | nindent 2 }}
 initContainers:
-  - name: apply
+  - name: {{ .values.undo | default false | ternary "undo" "apply" }}
     image: {{ include "hugeleaf.image" .root }}
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     command:
       - /usr/bin/hugeleaf
     args:
+      {{- if .values.undo }}
+      - undo
+      - --all
+      {{- else }}
       - apply
       - /etc/hugeleaf/plan.toml
+      {{- end }}
     # A shortage is the last part of the output.
     terminationMessagePolicy: FallbackToLogsOnError
     securityContext:
@@ -88,8 +90,8 @@ initContainers:
         mountPath: /etc/hugeleaf/plan.toml
         subPath: plan.toml
         readOnly: true
-      {{- include "hugeleaf.hostMounts" (prepend $mounts $state) | nindent 6 }}
-      {{- include "hugeleaf.hostMounts" (list $cgroup) | nindent 6 }}
+      {{- include "hugeleaf.hostMounts" (prepend $mounts $state) | trim | nindent 6 }}
+      {{- include "hugeleaf.hostMounts" (list $cgroup) | trim | nindent 6 }}
 containers:
   # Says whether the kubelet has to be restarted to see the pools. Nothing here restarts it.
   - name: report
@@ -105,11 +107,11 @@ containers:
     resources:
       {{- toYaml .root.Values.poolSetter.resources | nindent 6 }}
     volumeMounts:
-      {{- include "hugeleaf.hostMounts" (list $cgroup (merge (dict "readOnly" true) $state)) | nindent 6 }}
+      {{- include "hugeleaf.hostMounts" (list $cgroup (merge (dict "readOnly" true) $state)) | trim | nindent 6 }}
 volumes:
   - name: plan
     configMap:
       name: {{ .map }}
       defaultMode: 0400
-  {{- include "hugeleaf.hostVolumes" (concat $mounts (list $state $cgroup)) | nindent 2 }}
+  {{- include "hugeleaf.hostVolumes" (concat $mounts (list $state $cgroup)) | trim | nindent 2 }}
 {{- end }}
