@@ -327,7 +327,7 @@ def jobs_are_pinned_and_renamed_when_they_change():
     # A Job cannot be changed, so the same name always has the same pod.
     others = {
         "a plan": ["--set", "poolSetter.plans.databases.plan=schema = 1"],
-        "the image": ["--set", "image.digest=", "--set", "image.tag=2"],
+        "the image": ["--set", "image.digest=", "--set", "image.tag=v2"],
         "the resources": ["--set", "poolSetter.resources.limits.memory=512Mi"],
         "nothing": [],
     }
@@ -502,8 +502,8 @@ def the_program_reads_the_rules_and_plans():
 
 VICTIM = """
 import mmap, os, sys, time
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
 open("/proc/self/comm", "w").write("hugeleaf-test")
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
 memory = mmap.mmap(-1, 66 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory.madvise(mmap.MADV_NOHUGEPAGE)
 for at in range(0, len(memory), 4096):
@@ -544,8 +544,8 @@ def node():
 
 def workload(objects, part):
     """Returns the pod of a part, its containers by name, and the ConfigMaps."""
-    pod = next(pod for one, pod in pods(objects) if part_of(one) == part)["spec"]
-    return pod, {one["name"]: one for one in containers(pod)}, of_kind(objects, "ConfigMap")
+    pod = next(pod for one, pod in pods(objects) if part_of(one) == part)
+    return pod["spec"], {one["name"]: one for one in containers(pod)}, of_kind(objects, "ConfigMap")
 
 
 @test
@@ -564,12 +564,11 @@ def a_guard_pod_promotes_and_an_exporter_pod_cannot():
                 return int(text.split("AnonHugePages:")[1].split()[0]) << 10
 
             for part in ("exporter", "guard"):
-                pod, (container,), maps = workload(objects, part)[0], workload(objects, part)[1].values(), copy.deepcopy(objects)
-                maps = of_kind(maps, "ConfigMap")
+                pod, of, maps = workload(copy.deepcopy(objects), part)
                 for one in maps:
                     # The same rules for both. The port is tested with the whole program.
                     one["data"] = {"guard.toml": RULES, "chart.toml": "schema = 1\n"}
-                run = host.run(pod, container, maps, ["guard", "--once"])
+                run = host.run(pod, of[part], maps, ["guard", "--once"])
                 said = run.stdout + run.stderr
                 assert "hugeleaf-test" in said, f"{part} does not see the process: {said}"
                 if part == "exporter":
