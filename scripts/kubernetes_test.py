@@ -500,6 +500,24 @@ def the_program_reads_the_rules_and_plans():
     return None if knows_contract else "this hugeleaf has no guard --read-only; chart.toml was not read"
 
 
+@test
+def the_report_says_when_the_kubelet_must_be_restarted():
+    """Reads a captured node as a pod with a private cgroup namespace sees it."""
+    if not arguments.hugeleaf:
+        return "hugeleaf is not built: cargo build --package hugeleaf-cli"
+    pod, of, _ = workload(rendered("--values", CHART / "ci/pool-setter.yaml"), "pool-setter")
+    with tempfile.TemporaryDirectory() as folder:
+        captured = pathlib.Path(folder, "node")
+        shutil.copytree("fixtures/advice/kubelet-before-pool", captured)
+        (captured / "proc/self/cgroup").write_text("0::/\n")
+        (captured / "proc/self/mountinfo").write_text("30 20 0:26 /../../../.. /sys/fs/cgroup ro,relatime - cgroup2 cgroup2 rw\n")
+        words = [*of["report"]["args"], "--root", captured]
+        said = subprocess.run([arguments.hugeleaf, *words], capture_output=True, text=True, check=True).stdout
+        assert "run: systemctl restart kubelet" in said, said
+        # Nothing in the Job could do it: it has neither the node's processes nor its service manager.
+        assert not pod.get("hostPID") and "/run/dbus" not in json.dumps(pod)
+
+
 VICTIM = """
 import mmap, os, sys, time
 open("/proc/self/comm", "w").write("hugeleaf-test")
