@@ -1,5 +1,6 @@
 """Runs the containers of rendered pods on this host with runc, set up as a kubelet and its runtime do."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -131,8 +132,39 @@ class Node:
             mounts.append({"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": [*quiet, "ro"]})
         return mounts
 
-    def run(self, pod, container, maps, arguments=None, timeout=120):
+    def _runc(self, *words, **more):
+        return subprocess.run([self.runc, "--root", self.folder / "runc", *words], stdin=subprocess.DEVNULL, text=True, **more)
+
+    def run(self, pod, container, maps, arguments=None, timeout=300):
         """Runs one container of a pod to its end. `arguments` replace those of the container."""
+        name, bundle = self._bundle(pod, container, maps, arguments)
+        try:
+            return self._runc("run", "--bundle", bundle, name, capture_output=True, timeout=timeout)
+        finally:
+            self._runc("delete", "--force", name, capture_output=True)
+
+    @contextlib.contextmanager
+    def running(self, pod, container, maps):
+        """Runs a container in the background, and yields its name, its process, and the file of its output."""
+        name, bundle = self._bundle(pod, container, maps, None)
+        output = bundle / "output"
+        with open(output, "w") as file:
+            words = [self.runc, "--root", self.folder / "runc", "run", "--bundle", bundle, name]
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        try:
+            yield name, process, output
+        finally:
+            self._runc("delete", "--force", name, capture_output=True)
+            process.wait()
+
+    def exec(self, name, *words):
+        """Runs the program once more in a running container, as kubectl exec does."""
+        return self._runc("exec", name, "/usr/bin/hugeleaf", *words, capture_output=True)
+
+    def stop(self, name):
+        self._runc("kill", name, "TERM", check=True)
+
+    def _bundle(self, pod, container, maps, arguments):
         self.count += 1
         name = f"hugeleaf-test-{os.getpid()}-{self.count}"
         bundle = self.folder / name
@@ -167,9 +199,4 @@ class Node:
             },
         }
         (bundle / "config.json").write_text(json.dumps(config))
-        words = [self.runc, "--root", self.folder / "runc", "run", "--bundle", bundle, name]
-        try:
-            # A container's files are written by nobody else; its output is a pipe, as under a kubelet.
-            return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
-        finally:
-            subprocess.run([self.runc, "--root", self.folder / "runc", "delete", "--force", name], capture_output=True)
+        return name, bundle

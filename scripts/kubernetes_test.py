@@ -533,6 +533,7 @@ time.sleep(3600)
 
 RULES = """
 schema = 1
+every = "1s"
 pause_cpu = "100%"
 pause_memory = "100%"
 
@@ -560,6 +561,37 @@ def node():
             one.remove()
 
 
+@contextlib.contextmanager
+def victim():
+    """Starts a process of another user, with memory on base pages, and yields a function that returns its bytes on huge pages."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", VICTIM], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+
+        def huge():
+            text = pathlib.Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            return int(text.split("AnonHugePages:")[1].split()[0]) << 10
+
+        yield huge
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(condition, found):
+    """Waits for a condition, generously, because the host may be busy."""
+    ends = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < ends, f"waited for 300 s: {found()}"
+        time.sleep(0.2)
+
+
+def without_port(maps):
+    """Replaces the chart's settings: several containers of a test share the network address of none."""
+    for one in maps:
+        one["data"] = {"guard.toml": RULES, "chart.toml": "schema = 1\nlisten = \"off\"\n"}
+
+
 def workload(objects, part):
     """Returns the pod of a part, its containers by name, and the ConfigMaps."""
     pod = next(pod for one, pod in pods(objects) if part_of(one) == part)
@@ -573,19 +605,10 @@ def a_guard_pod_promotes_and_an_exporter_pod_cannot():
             return host
         content = {"guard": {"enabled": True, "rules": RULES, "nodeSelector": {"hugeleaf/guard": "enabled"}}}
         objects = rendered(*values(content))
-        victim = subprocess.Popen([sys.executable, "-S", "-c", VICTIM], stdout=subprocess.PIPE, text=True)
-        try:
-            assert victim.stdout.readline() == "ready\n"
-
-            def huge():
-                text = pathlib.Path(f"/proc/{victim.pid}/smaps_rollup").read_text()
-                return int(text.split("AnonHugePages:")[1].split()[0]) << 10
-
+        with victim() as huge:
             for part in ("exporter", "guard"):
                 pod, of, maps = workload(copy.deepcopy(objects), part)
-                for one in maps:
-                    # The same rules for both. The port is tested with the whole program.
-                    one["data"] = {"guard.toml": RULES, "chart.toml": "schema = 1\n"}
+                without_port(maps)
                 run = host.run(pod, of[part], maps, ["guard", "--once"])
                 said = run.stdout + run.stderr
                 assert "hugeleaf-test" in said, f"{part} does not see the process: {said}"
@@ -594,9 +617,45 @@ def a_guard_pod_promotes_and_an_exporter_pod_cannot():
                 else:
                     # 32 blocks of 2M are whole in 66M wherever they begin.
                     assert run.returncode == 0 and huge() >= 64 << 20, f"{huge()} bytes: {said}"
-        finally:
-            victim.kill()
-            victim.wait()
+
+
+@test
+def a_guard_pod_continues_after_an_upgrade():
+    with node() as host:
+        if isinstance(host, str):
+            return host
+        content = {"guard": {"enabled": True, "rules": RULES}}
+        pod, of, maps = workload(rendered(*values(content)), "guard")
+        without_port(maps)
+        with victim() as huge:
+
+            def state(guard):
+                """Returns the guard's entry of the process, or none while the guard starts."""
+                name, process, output = guard
+                assert process.poll() is None, output.read_text()
+                run = host.exec(name, "guard", "status", "--json")
+                if run.returncode != 0:
+                    return None
+                status = json.loads(run.stdout)
+                assert not status["problems"], status["problems"]
+                trees = status["programs"]
+                return next((tree for tree in trees if tree["name"] == "hugeleaf-test"), None)
+
+            for is_first in (True, False):
+                with host.running(pod, of["guard"], maps) as guard:
+                    until(lambda: (state(guard) or {}).get("state") == "managed", lambda: state(guard))
+                    assert huge() >= 64 << 20, huge()
+                    if is_first:
+                        second = host.run(pod, of["guard"], maps)
+                        assert second.returncode == 3, second
+                        assert "\n  next: " in second.stderr, second
+                    host.stop(guard[0])
+                    until(lambda: guard[1].poll() is not None, guard[2].read_text)
+                    assert guard[1].returncode == 0, guard[2].read_text()
+            # The second guard knew the promotion of the first, and made none.
+            log = host.path("/var/log/hugeleaf/guard.jsonl").read_text()
+            events = [json.loads(line)["what"] for line in log.splitlines()]
+            assert events.count("promoted") == 1 and events.count("started") == 2, log
 
 
 PLAN = """
