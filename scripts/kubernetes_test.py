@@ -323,7 +323,11 @@ def jobs_are_pinned_and_renamed_when_they_change():
         assert runs_on(pod, node, labels), one
         assert not runs_on(pod, "other", labels), one
         assert not runs_on(pod, node, {"kubernetes.io/os": "linux"}), "the label is the node's consent"
-        assert one["spec"]["backoffLimit"] == 0 and pod["spec"]["restartPolicy"] == "Never"
+        assert pod["spec"]["restartPolicy"] == "Never"
+        # A pod that tries again cannot fill a pool that compaction could not.
+        (on_exit,) = [rule["onExitCodes"] for rule in one["spec"]["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
+        assert on_exit["values"] == [1, 2], on_exit
+        assert on_exit["containerName"] == pod["spec"]["initContainers"][0]["name"], on_exit
     # A Job cannot be changed, so the same name always has the same pod.
     others = {
         "a plan": ["--set", "poolSetter.plans.databases.plan=schema = 1"],
@@ -356,6 +360,15 @@ def values_out_of_range_are_refused():
         run = helm("template", "hugeleaf", CHART, *values(given), ok=False)
         assert run.returncode != 0, f"accepted: {given}"
         assert expected in run.stderr, f"{given}: expected: {expected}\nfound: {run.stderr}"
+
+
+@test
+def texts_arrive_as_they_were_written():
+    text = "   # indented\n\tschema = 1\n\n[default] # {{ not a template }}: \"quoted\" 'text'\naction = \"watch\"\n"
+    plans = {"db": {"plan": text, "nodeSelector": {"p": "db"}, "nodes": ["n"]}}
+    objects = rendered(*values({"guard": {"enabled": True, "rules": text}, "poolSetter": {"enabled": True, "plans": plans}}))
+    found = [data for one in of_kind(objects, "ConfigMap") for key, data in one["data"].items() if key != "chart.toml"]
+    assert found == [text, text], found
 
 
 @test

@@ -151,9 +151,9 @@ metadata:
   labels:
     {{- include "hugeleaf.labels" $about | nindent 4 }}
 data:
-  guard.toml: |
+  guard.toml: |2
     {{- .config | trimSuffix "\n" | nindent 4 }}
-  chart.toml: |
+  chart.toml: |2
     {{- include "hugeleaf.listen" .root | nindent 4 }}
 ---
 apiVersion: apps/v1

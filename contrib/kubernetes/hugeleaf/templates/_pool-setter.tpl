@@ -26,6 +26,10 @@ for each, because the pods of a single Job may share a node after the first of t
 {{- sortAlpha $found | uniq | toJson }}
 {{- end }}
 
+{{- define "hugeleaf.setterAction" -}}
+{{- .undo | default false | ternary "undo" "apply" }}
+{{- end }}
+
 {{/*
 The pod that applies a plan on one node, or undoes all of the node. Each folder that apply writes to is mounted at its own path, and no other. Takes
 {root, values, map, account, node}.
@@ -65,7 +69,7 @@ tolerations:
 securityContext:
   {{- include "hugeleaf.podSecurity" .root | nindent 2 }}
 initContainers:
-  - name: {{ .values.undo | default false | ternary "undo" "apply" }}
+  - name: {{ include "hugeleaf.setterAction" .values }}
     image: {{ include "hugeleaf.image" .root }}
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     command:
