@@ -731,17 +731,21 @@ def plan(pages, **host):
 
 @contextlib.contextmanager
 def host_alone():
-    """Holds the lock of tests that change pools."""
-    with open("/run/lock/hugeleaf.lock", "a") as lock:
-        ends = time.monotonic() + 1800
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                assert time.monotonic() < ends, "another test held the host for half an hour"
-                time.sleep(1)
+    """Holds the lock of tests that change pools; crates/testkit/src/host_lock.rs says why there are two."""
+
+    def locked(name):
+        file = os.open(f"/run/lock/{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file
+
+    pathlib.Path("/run/lock").mkdir(exist_ok=True)
+    turnstile = locked("hugeleaf.turnstile")
+    lock = locked("hugeleaf.lock")
+    os.close(turnstile)
+    try:
         yield
+    finally:
+        os.close(lock)
 
 
 @test
@@ -778,12 +782,25 @@ def a_pool_setter_pod_sets_the_pool_or_says_why_not():
             said = refused(plan(memory() * 98 // 100 >> 21))
             assert "must stay outside them" in said, said
 
-            def read_only(container):
-                for mount in container["volumeMounts"]:
-                    mount["readOnly"] = mount["readOnly"] if "readOnly" in mount else mount["name"] == "sysctl"
+            def read_only(name):
+                def edit(container):
+                    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == name]
+                    mount["readOnly"] = True
 
-            said = refused(plan(4), edit=read_only)
+                return edit
+
+            said = refused(plan(4), edit=read_only("sysctl"))
             assert "Read-only file system" in said and "/etc/sysctl.d" in said, said
+            said = refused(plan(4), edit=read_only("state"))
+            assert "Read-only file system" in said and "/var/lib/hugeleaf" in said, said
+            state = host.path("/var/lib/hugeleaf")
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,mode=755", "full", state], check=True)
+            try:
+                (state / "other").write_bytes(bytes(4096))
+                said = refused(plan(4))
+            finally:
+                subprocess.run(["umount", state], check=True)
+            assert "No space left on device" in said and "make room" in said, said
 
             def as_folder(container):
                 for mount in container["volumeMounts"]:
@@ -793,8 +810,6 @@ def a_pool_setter_pod_sets_the_pool_or_says_why_not():
             said = refused(plan(4), edit=as_folder)
             assert "could be changed by others" in said, said
 
-            state = host.path("/var/lib/hugeleaf")
-            state.mkdir(mode=0o755, exist_ok=True)
             with open(state / "lock", "w") as lock:
                 os.chmod(state / "lock", 0o600)
                 fcntl.flock(lock, fcntl.LOCK_EX)
