@@ -1,0 +1,121 @@
+{{/*
+The nodes of a plan, as a JSON list: those named in the values, otherwise those of the cluster that have its labels. One Job
+for each, because the pods of a single Job may share a node after the first of them has ended. Takes {plan, values}.
+*/}}
+{{- define "hugeleaf.planNodes" -}}
+{{- $found := list }}
+{{- if .values.nodes }}
+{{- $found = .values.nodes }}
+{{- else }}
+{{- range $node := (lookup "v1" "Node" "" "").items }}
+{{- $has := true }}
+{{- range $key, $value := $.values.nodeSelector }}
+{{- if ne (dig $key "" (default dict $node.metadata.labels)) $value }}
+{{- $has = false }}
+{{- end }}
+{{- end }}
+{{- if $has }}
+{{- $found = append $found $node.metadata.name }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if not $found }}
+{{- $labels := include "hugeleaf.pairs" .values.nodeSelector }}
+{{- fail (printf "\npoolSetter.plans.%s: no node has the labels %s\n  next: kubectl label node NODE %s; where Helm does not reach the cluster (helm template, Argo CD), name the nodes: poolSetter.plans.%s.nodes={NODE,NODE}" .plan $labels (replace "," " " $labels) .plan) }}
+{{- end }}
+{{- sortAlpha $found | uniq | toJson }}
+{{- end }}
+
+{{- define "hugeleaf.setterAction" -}}
+{{- .undo | default false | ternary "undo" "apply" }}
+{{- end }}
+
+{{/*
+The pod that applies a plan on one node, or undoes all of the node. Each folder that apply writes to is mounted at its own path, and no other. Takes
+{root, values, map, account, node}.
+*/}}
+{{- define "hugeleaf.setterPod" -}}
+{{- $cgroup := dict "name" "cgroup" "path" "/sys/fs/cgroup" "type" "Directory" "readOnly" true }}
+{{- $state := dict "name" "state" "path" "/var/lib/hugeleaf" "type" "DirectoryOrCreate" }}
+{{- $mounts := list
+  (dict "name" "mm" "path" "/sys/kernel/mm" "type" "Directory")
+  (dict "name" "nodes" "path" "/sys/devices/system/node" "type" "Directory")
+  (dict "name" "sysctl" "path" "/etc/sysctl.d" "type" "DirectoryOrCreate")
+  (dict "name" "tmpfiles" "path" "/etc/tmpfiles.d" "type" "DirectoryOrCreate")
+  (dict "name" "machine-id" "path" "/etc/machine-id" "type" "File" "readOnly" true)
+  (dict "name" "systemd" "path" "/run/systemd/system" "type" "Directory" "readOnly" true)
+}}
+serviceAccountName: {{ .account }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+restartPolicy: Never
+terminationGracePeriodSeconds: 30
+{{- with include "hugeleaf.pullSecrets" .root | trim }}
+{{ . }}
+{{- end }}
+nodeSelector:
+  {{- merge (dict "kubernetes.io/os" "linux") .values.nodeSelector | toYaml | nindent 2 }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchFields:
+            - key: metadata.name
+              operator: In
+              values:
+                - {{ .node | quote }}
+tolerations:
+  - operator: Exists
+securityContext:
+  {{- include "hugeleaf.podSecurity" .root | nindent 2 }}
+initContainers:
+  - name: {{ include "hugeleaf.setterAction" .values }}
+    image: {{ include "hugeleaf.image" .root }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    command:
+      - /usr/bin/hugeleaf
+    args:
+      {{- if .values.undo }}
+      - undo
+      - --all
+      {{- else }}
+      - apply
+      - /etc/hugeleaf/plan.toml
+      {{- end }}
+    # A shortage is the last part of the output.
+    terminationMessagePolicy: FallbackToLogsOnError
+    securityContext:
+      {{- include "hugeleaf.containerSecurity" list | nindent 6 }}
+    resources:
+      {{- toYaml .root.Values.poolSetter.resources | nindent 6 }}
+    volumeMounts:
+      # A single file: apply refuses a plan in a folder that others may write to, as the folder of a ConfigMap is.
+      - name: plan
+        mountPath: /etc/hugeleaf/plan.toml
+        subPath: plan.toml
+        readOnly: true
+      {{- include "hugeleaf.hostMounts" (prepend $mounts $state) | trim | nindent 6 }}
+      {{- include "hugeleaf.hostMounts" (list $cgroup) | trim | nindent 6 }}
+containers:
+  # Says whether the kubelet has to be restarted to see the pools. Nothing here restarts it.
+  - name: report
+    image: {{ include "hugeleaf.image" .root }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    command:
+      - /usr/bin/hugeleaf
+    args:
+      - status
+    terminationMessagePolicy: FallbackToLogsOnError
+    securityContext:
+      {{- include "hugeleaf.containerSecurity" list | nindent 6 }}
+    resources:
+      {{- toYaml .root.Values.poolSetter.resources | nindent 6 }}
+    volumeMounts:
+      {{- include "hugeleaf.hostMounts" (list $cgroup (merge (dict "readOnly" true) $state)) | trim | nindent 6 }}
+volumes:
+  - name: plan
+    configMap:
+      name: {{ .map }}
+      defaultMode: 0400
+  {{- include "hugeleaf.hostVolumes" (concat $mounts (list $state $cgroup)) | trim | nindent 2 }}
+{{- end }}

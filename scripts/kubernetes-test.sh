@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Tests the Helm chart without a cluster: helm lint, the rendered objects for all combinations of parts against the strict
+# schemas of several Kubernetes versions, rights, refused values with their messages, and the alerts. Then, as root and with
+# runc, runs the rendered pods' containers on this host.
+#
+# usage: scripts/kubernetes-test.sh [HUGELEAF]
+#
+# HUGELEAF: the program, to check the rendered plans and rules, and for the containers. Default: the debug build.
+# Helm of this version is built once with Go, about five minutes, and kept in the user's cache folder. Prints "not run" for
+# each part that something is missing for.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+helm_version=v3.22.0
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+hugeleaf=${1:-$target/debug/hugeleaf}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/hugeleaf-tools
+helm=$cache/helm-$helm_version
+venv=$target/kubernetes-venv
+requirements=scripts/kubernetes-requirements.txt
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+not_run() { # REASON
+    echo "not run: kubernetes: $1"
+    exit 0
+}
+
+python3 -c "" 2>/dev/null || not_run "python3 is not installed"
+python3 -c "import sys; sys.exit(sys.version_info < (3, 11))" || not_run "needs Python 3.11, this is $(python3 --version)"
+# Left by an installation that succeeded; another version of the list, or of Python, starts anew.
+if ! cmp -s "$requirements" "$venv/installed" || ! "$venv/bin/python" -c "" 2>/dev/null; then
+    rm -rf "$venv"
+    python3 -m venv "$venv" >"$log" 2>&1 || not_run "python3 cannot make a virtual environment (on Debian: apt install python3-venv)"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+        --requirement "$requirements" </dev/null >"$log" 2>&1 || {
+        if grep -qi 'do not match the hashes' "$log"; then
+            cat "$log"
+            exit 1
+        fi
+        not_run "pip cannot fetch $requirements: $(grep -m 1 '^ERROR' "$log" || tail -n 1 "$log")"
+    }
+    cp "$requirements" "$venv/installed"
+fi
+
+if [ "$("$helm" version --template '{{.Version}}' 2>/dev/null)" != "$helm_version" ]; then
+    if [ "$(helm version --template '{{.Version}}' 2>/dev/null)" = "$helm_version" ]; then
+        helm=$(command -v helm)
+    else
+        command -v go >/dev/null || not_run "helm $helm_version is not installed, and there is no Go to build it with"
+        mkdir -p "$cache"
+        # A build that was ended in the middle continues.
+        GOBIN=$cache/bin GOCACHE=$cache/go-build GOFLAGS=-modcacherw go install -trimpath \
+            -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$helm_version" \
+            "helm.sh/helm/v3/cmd/helm@$helm_version" </dev/null >"$log" 2>&1 ||
+            not_run "helm $helm_version cannot be built: $(tail -n 1 "$log")"
+        mv "$cache/bin/helm" "$helm"
+        rm -rf "$cache/go-build" "$cache/bin"
+    fi
+fi
+
+[ -x "$hugeleaf" ] || hugeleaf=
+PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" scripts/kubernetes_test.py --helm "$helm" ${hugeleaf:+--hugeleaf "$hugeleaf"}
+
+if command -v promtool >/dev/null; then
+    (cd contrib/kubernetes/tests && promtool test rules pods.tests.yml) >"$log" 2>&1 || {
+        cat "$log"
+        exit 1
+    }
+    echo "ok: alerts and recording rules"
+else
+    echo "not run: the part of kubernetes about alerts: promtool is not installed (on Debian: apt install prometheus)"
+fi
