@@ -1,0 +1,109 @@
+#!/bin/sh
+# Makes a host for a scenario, with files and pools of its own: nothing outside of FOLDER changes, except with POOLS=host.
+#
+# usage: host.sh start FOLDER [ROOT]    FOLDER/sh is then a shell in that host
+#        host.sh stop FOLDER
+#
+# Without ROOT the host is a copy of this one (an overlay in memory). With ROOT, the root directory of a Debian, it is
+# that one, run by its systemd (systemd-nspawn). FOLDER/tmp has the same path on both sides.
+# POOLS=host: the host has the pools of this machine instead of made ones. The caller then holds the lock of the tests.
+set -eu
+
+fail() { printf '%s\n  next: %s\n' "$1" "$2" >&2; exit 3; }
+
+# Files like those of the kernel. A pool of one node is the same file as that of the host.
+make_pools() { # FOLDER
+    cp -r --no-preserve=all /sys/kernel/mm "$1/mm" 2>/dev/null || true
+    mkdir "$1/node"
+    for name in has_cpu has_memory has_normal_memory online possible; do
+        echo 0 >"$1/node/$name"
+    done
+    cp -r --no-preserve=all /sys/devices/system/node/node0 "$1/node/node0" 2>/dev/null || true
+    for pool in "$1"/mm/hugepages/*; do
+        for file in "$pool"/*_hugepages; do echo 0 >"$file"; done
+        ln -f "$pool/nr_hugepages" "$pool/free_hugepages"
+        for file in nr free surplus; do
+            file=${file}_hugepages
+            ln -f "$pool/$file" "$1/node/node0/hugepages/${pool##*/}/$file"
+        done
+    done
+}
+
+# The files of a process that runs until the host is stopped, or for an hour at most.
+copy_of_this_host() { # FOLDER
+    cd /
+    mount -t tmpfs -o mode=755 none "$1/disk"
+    mkdir "$1/disk/upper" "$1/disk/work"
+    mount -t overlay -o "lowerdir=/,upperdir=$1/disk/upper,workdir=$1/disk/work" none "$1/root"
+    mount -t proc none "$1/root/proc"
+    mount --rbind /sys "$1/root/sys"
+    mount --rbind /dev "$1/root/dev"
+    mount -t tmpfs -o mode=755 none "$1/root/run"
+    mount -t tmpfs -o mode=755 none "$1/root/var/lib/hugeleaf" 2>/dev/null || true
+    mkdir -p "$1/root$1/tmp"
+    mount --bind "$1/tmp" "$1/root$1/tmp"
+    if [ -d "$1/made" ]; then
+        mount --bind "$1/made/mm" "$1/root/sys/kernel/mm"
+        mount --bind "$1/made/node" "$1/root/sys/devices/system/node"
+    fi
+    : >"$1/root/run/made-for-a-test"
+    exec chroot "$1/root" sleep 3600
+}
+
+start() { # FOLDER [ROOT]
+    [ "$(id -u)" = 0 ] || fail "a host for tests needs root: mounts" "run it as root"
+    [ ! -e "$1/pid" ] || fail "$1: a host is running there" "host.sh stop $1"
+    mkdir -p "$1/tmp" "$1/root" "$1/disk"
+    if [ "${POOLS:-made}" = made ] && [ ! -d "$1/made" ]; then
+        mkdir "$1/made"
+        make_pools "$1/made"
+    fi
+    if [ $# = 1 ]; then
+        # Without a reference to the caller's output, which would otherwise wait for the end of this process.
+        setsid unshare --mount "$0" copy "$1" >"$1/log" 2>&1 </dev/null &
+        pid=$!
+        ready="nsenter --target $pid --mount --root test -e /run/made-for-a-test"
+    else
+        set -- "$1" "$2" --bind="$1/tmp"
+        [ ! -d "$1/made" ] ||
+            set -- "$@" --bind="$1/made/mm:/sys/kernel/mm" --bind="$1/made/node:/sys/devices/system/node"
+        folder=$1 root=$2
+        shift 2
+        setsid systemd-nspawn --quiet --register=no --keep-unit --volatile=overlay --directory="$root" \
+            --hostname=hugeleaf-test "$@" --boot >"$folder/log" 2>&1 </dev/null &
+        set -- "$folder"
+        nspawn=$!
+        echo "$nspawn" >"$1/nspawn"
+        pid=
+        ready='[ -n "$pid" ] && nsenter --target $pid --mount --root --pid systemctl is-system-running --quiet ||
+            [ "$(nsenter --target $pid --mount --root --pid systemctl is-system-running)" = degraded ]'
+    fi
+    tries=0
+    until eval "$ready" >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 600 ] || fail "the host did not start: $(tail -n 3 "$1/log")" "see $1/log"
+        sleep 0.1
+        [ -z "${nspawn:-}" ] || pid=$(pgrep --parent "$nspawn" | head -n 1)
+    done
+    echo "$pid" >"$1/pid"
+    cat >"$1/sh" <<END
+#!/bin/sh
+exec nsenter --target $pid --mount --uts --ipc --pid --root --wd=/ /bin/sh "\$@"
+END
+    chmod 755 "$1/sh"
+}
+
+stop() { # FOLDER
+    for file in "$1/pid" "$1/nspawn"; do
+        [ ! -s "$file" ] || kill -KILL "$(cat "$file")" 2>/dev/null || true
+        rm -f "$file"
+    done
+    rm -rf --one-file-system "$1/made" "$1/tmp" "$1/root" "$1/disk" "$1/sh" "$1/log"
+}
+
+case ${1:-} in
+start) shift; start "$@" ;;
+stop) stop "$2" ;;
+copy) copy_of_this_host "$2" ;;
+*) echo "usage: $0 start FOLDER [ROOT] | stop FOLDER" >&2; exit 2 ;;
+esac
