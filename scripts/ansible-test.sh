@@ -60,11 +60,11 @@ install_collection() {
         "$work/build/hugeleaf-hugeleaf-$version.tar.gz" >"$log" 2>&1 || { cat "$log"; exit 1; }
 }
 
-# Packages and archives of two versions, all with the program of this checkout, in the form of a release.
+# Packages and archives in the form of a release: 0.1.0 with the program of this checkout, 0.0.9 with one to upgrade from.
 make_packages() {
     local program=${HUGELEAF:-$target/debug/hugeleaf} packages=$work/packages
     [ -n "${HUGELEAF:-}" ] || cargo build --quiet --locked --package hugeleaf-cli
-    if [ -e "$packages/done" ] && [ "$packages/done" -nt "$program" ] && [ "$packages/done" -nt "$0" ]; then
+    if [ -e "$packages/done" ] && [ "$packages/done" -nt "$program" ] && [ "$packages/done" -nt scripts/ansible-test.sh ]; then
         return
     fi
     rm -rf "$packages"
@@ -73,7 +73,10 @@ make_packages() {
         name=hugeleaf-$one-linux-x86-64
         root=$packages/$name
         mkdir -p "$root/bin" "$root/lib/systemd/system"
-        strip --strip-all -o "$root/bin/hugeleaf" "$program"
+        case $one in
+        0.1.0) strip --strip-all -o "$root/bin/hugeleaf" "$program" ;;
+        *) printf '#!/bin/sh\necho hugeleaf %s\n' "$one" >"$root/bin/hugeleaf" && chmod 755 "$root/bin/hugeleaf" ;;
+        esac
         cp contrib/systemd/hugeleaf-guard.service "$root/lib/systemd/system/"
         tar --create --owner=0 --group=0 --directory "$packages" "$name" | gzip -1 >"$packages/$name.tar.gz"
         cat >"$packages/nfpm.yaml" <<END
@@ -86,6 +89,7 @@ contents:
   - {src: $root/bin/hugeleaf, dst: /usr/bin/hugeleaf, file_info: {mode: 0755}}
   - {src: contrib/systemd/hugeleaf-guard.service, dst: /usr/lib/systemd/system/hugeleaf-guard.service}
 deb: {compression: none}
+rpm: {compression: "gzip:1"}
 END
         nfpm package --config "$packages/nfpm.yaml" --packager deb --target "$packages/hugeleaf_${one}_amd64.deb" >/dev/null
         nfpm package --config "$packages/nfpm.yaml" --packager rpm --target "$packages/hugeleaf-$one.x86_64.rpm" >/dev/null
@@ -195,7 +199,7 @@ systemd() {
 
 tools || exit 0
 export PATH=$venv/bin:$PATH ANSIBLE_HOME=$work/home ANSIBLE_COLLECTIONS_PATH=$work/collections
-export ANSIBLE_NOCOLOR=1 NO_COLOR=1 PYTHONDONTWRITEBYTECODE=1 ANSIBLE_LOCALHOST_WARNING=false
+export ANSIBLE_PIPELINING=1 ANSIBLE_NOCOLOR=1 NO_COLOR=1 PYTHONDONTWRITEBYTECODE=1 ANSIBLE_LOCALHOST_WARNING=false
 step "the collection"
 install_collection
 [ $# != 0 ] || set -- lint unit host pools systemd

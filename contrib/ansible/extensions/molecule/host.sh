@@ -88,7 +88,7 @@ start() { # FOLDER [ROOT]
     echo "$pid" >"$1/pid"
     cat >"$1/sh" <<END
 #!/bin/sh
-exec nsenter --target $pid --mount --uts --ipc --pid --root --wd=/ /bin/sh "\$@"
+exec nsenter --target $pid --mount --uts --ipc --pid --root /usr/bin/env --chdir=/ /bin/sh "\$@"
 END
     chmod 755 "$1/sh"
 }

@@ -45,6 +45,8 @@ class Program:
 
     def __init__(self, module):
         self.module = module
+        # Steps of earlier runs of this module, which count if a later run fails.
+        self.earlier = []
         name = module.params['program']
         if '/' in name:
             self.path = name
@@ -86,7 +88,7 @@ class Program:
 
     def fail(self, answer, message, **more):
         """Ends the module. Steps that were made before the failure count as changes."""
-        result = dict(result_of(answer.steps), status=answer.status)
+        result = dict(result_of(self.earlier + answer.steps), status=answer.status)
         if answer.values.get('dry_run'):
             result['changed'] = False
         result.update(more)
@@ -121,12 +123,11 @@ def result_of(steps):
 
 def difference(step):
     header = '%s (%s)' % (step.get('path', ''), step.get('id', ''))
-    return {
-        'before_header': header,
-        'after_header': header,
-        'before': lines_of(step.get('before')),
-        'after': lines_of(step.get('after')),
-    }
+    after = lines_of(step.get('after'))
+    if 'apply' in step and step.get('state') == 'would-change' and not after:
+        # A dry run of undo states no result.
+        after = 'the state before apply %s\n' % step['apply']
+    return {'before_header': header, 'after_header': header, 'before': lines_of(step.get('before')), 'after': after}
 
 
 def lines_of(state):

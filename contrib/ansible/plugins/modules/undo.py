@@ -109,18 +109,17 @@ def main():
     # The journal has absolute paths.
     plan = os.path.abspath(module.params['plan'])
     flags = ['--even-if-changed'] if module.params['even_if_changed'] else []
-    steps, undone = [], []
+    undone = []
 
     def run(which):
         answer = program.ask(['undo'] + flags + which)
         applies = answer.values.get('applies') or []
-        steps.extend(answer.steps)
         undone.extend(one['id'] for one in applies)
         if not module.check_mode and not all(one.get('finished') for one in applies):
             left = '; '.join(sentences(answer.steps)) or 'see steps'
-            result = result_of(steps)
             program.fail(answer, '%s is undone only in part: %s. Next: end the processes that use it, then repeat'
-                                 % (plan, left), undone=undone, **result)
+                                 % (plan, left), undone=undone)
+        program.earlier.extend(answer.steps)
 
     if module.check_mode:
         # One dry run for all of them sees the state that each leaves for the next.
@@ -142,9 +141,9 @@ def main():
                 break
             run([str(ours[0]['id'])])
 
-    for sentence in sentences(steps):
+    for sentence in sentences(program.earlier):
         module.warn(sentence)
-    module.exit_json(undone=undone, **result_of(steps))
+    module.exit_json(undone=undone, **result_of(program.earlier))
 
 
 def sentences(steps):

@@ -288,17 +288,23 @@ class Modules(unittest.TestCase):
         applies = [{'id': number, 'state': 'in force', 'plan': self.file} for number in (2, 1)]
         self.program.says('undo --list', applies=applies)
         self.program.says('undo --dry-run --all', applies=[{'id': 2}, {'id': 1}],
-                          steps=[dict(POOL, apply=2, before=8, after=0, state='would-change')])
+                          steps=[dict(POOL, apply=2, before=8, state='would-change')])
         result = self.run_module('undo', check=True, plan=self.file)
         self.assertTrue(result['changed'])
+        self.assertEqual(result['diff'][0]['after'], 'the state before apply 2\n')
         self.assertEqual(self.program.calls()[-1], ['undo', '--dry-run', '--all'])
 
     def test_an_undo_that_stays_open_fails(self):
+        self.program.says('undo --list', applies=[{'id': 2, 'state': 'in force', 'plan': self.file}])
         self.program.says('undo --list', applies=[{'id': 1, 'state': 'in force', 'plan': self.file}])
+        self.program.says('undo 2', applies=[{'id': 2, 'finished': True}],
+                          steps=[dict(POOL, apply=2, before=8, after=0, state='restored')])
         step = {'apply': 1, 'id': 'mount', 'path': '/mnt/huge', 'state': 'busy', 'note': 'a process has it open'}
         self.program.says('undo 1', status=1, applies=[{'id': 1, 'finished': False}], steps=[step])
         result = self.run_module('undo', plan=self.file)
         self.assertTrue(result['failed'])
+        self.assertTrue(result['changed'])
+        self.assertEqual(result['undone'], [2, 1])
         self.assertIn('/mnt/huge: busy: a process has it open', result['msg'])
 
     def test_places_that_others_changed_are_a_warning(self):
