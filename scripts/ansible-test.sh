@@ -149,6 +149,7 @@ host() {
 # Prints pools and settings that the role changes, and the files that it writes.
 state_of_this_machine() {
     head -n 1 /sys/kernel/mm/hugepages/*/nr_hugepages /proc/sys/vm/hugetlb_shm_group
+    # shellcheck disable=SC2012  # known names
     ls -d /etc/hugeleaf /etc/sysctl.d/60-hugeleaf.conf /opt/hugeleaf /usr/local/bin/hugeleaf \
         /var/cache/hugeleaf-ansible 2>&1 | sort
     ls /var/lib/hugeleaf/journal 2>&1
@@ -183,6 +184,7 @@ systemd() {
             return 0
         }
     done
+    # shellcheck disable=SC1091
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     if [ ! -e "$work/root/made" ]; then
         rm -rf --one-file-system "$work/root"

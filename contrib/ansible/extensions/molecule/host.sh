@@ -4,7 +4,7 @@
 # usage: host.sh start FOLDER [ROOT]    FOLDER/sh is then a shell in that host
 #        host.sh stop FOLDER
 #
-# Without ROOT the host is a copy of this one (an overlay in memory). With ROOT, the root directory of a Debian, it is
+# Without ROOT the host is a copy of this one (an overlay in memory), with processes of its own. With ROOT, the root directory of a Debian, it is
 # that one, run by its systemd (systemd-nspawn). FOLDER/tmp has the same path on both sides.
 # POOLS=host: the host has the pools of this machine instead of made ones. The caller then holds the lock of the tests.
 set -eu
@@ -58,47 +58,60 @@ start() { # FOLDER [ROOT]
         mkdir "$1/made"
         make_pools "$1/made"
     fi
+    folder=$1
+    # Without references to the caller's output, which would otherwise wait for the end of the host.
     if [ $# = 1 ]; then
-        # Without a reference to the caller's output, which would otherwise wait for the end of this process.
-        setsid unshare --mount "$0" copy "$1" >"$1/log" 2>&1 </dev/null &
-        pid=$!
-        ready="nsenter --target $pid --mount --root test -e /run/made-for-a-test"
+        setsid unshare --mount --pid --fork --kill-child "$0" copy "$folder" >"$folder/log" 2>&1 </dev/null &
+        ready='test -e /run/made-for-a-test'
     else
-        set -- "$1" "$2" --bind="$1/tmp"
-        [ ! -d "$1/made" ] ||
-            set -- "$@" --bind="$1/made/mm:/sys/kernel/mm" --bind="$1/made/node:/sys/devices/system/node"
-        folder=$1 root=$2
-        shift 2
-        setsid systemd-nspawn --quiet --register=no --keep-unit --volatile=overlay --directory="$root" \
-            --hostname=hugeleaf-test "$@" --boot >"$folder/log" 2>&1 </dev/null &
-        set -- "$folder"
-        nspawn=$!
-        echo "$nspawn" >"$1/nspawn"
-        pid=
-        ready='[ -n "$pid" ] && nsenter --target $pid --mount --root --pid systemctl is-system-running --quiet ||
-            [ "$(nsenter --target $pid --mount --root --pid systemctl is-system-running)" = degraded ]'
+        root=$2
+        set -- --bind="$folder/tmp"
+        [ ! -d "$folder/made" ] ||
+            set -- "$@" --bind="$folder/made/mm:/sys/kernel/mm" --bind="$folder/made/node:/sys/devices/system/node"
+        setsid systemd-nspawn --quiet --register=no --keep-unit --volatile=overlay --directory="$root" "$@" --boot \
+            >"$folder/log" 2>&1 </dev/null &
+        # shellcheck disable=SC2016  # for the shell of the host
+        ready='case $(systemctl is-system-running) in running | degraded) ;; *) false ;; esac'
     fi
+    outer=$!
+    echo "$outer" >"$folder/outer"
+    # The first process of the host, which both commands start as their child.
+    pid=
     tries=0
-    until eval "$ready" >/dev/null 2>&1; do
+    until pid=$(pgrep --parent "$outer" | head -n 1) && [ -n "$pid" ] &&
+        nsenter --target "$pid" --mount --pid --root /bin/sh -c "$ready" >/dev/null 2>&1; do
         tries=$((tries + 1))
-        [ "$tries" -lt 600 ] || fail "the host did not start: $(tail -n 3 "$1/log")" "see $1/log"
+        if [ "$tries" = 600 ] || ! kill -0 "$outer" 2>/dev/null; then
+            fail "the host did not start: $(tail -n 3 "$folder/log")" "see $folder/log"
+        fi
         sleep 0.1
-        [ -z "${nspawn:-}" ] || pid=$(pgrep --parent "$nspawn" | head -n 1)
     done
-    echo "$pid" >"$1/pid"
-    cat >"$1/sh" <<END
+    echo "$pid" >"$folder/pid"
+    cat >"$folder/sh" <<END
 #!/bin/sh
 exec nsenter --target $pid --mount --uts --ipc --pid --root /usr/bin/env --chdir=/ /bin/sh "\$@"
 END
-    chmod 755 "$1/sh"
+    chmod 755 "$folder/sh"
+    # Modules of Ansible start the same shell again, inside of the host.
+    "$folder/sh" -c "ln -sf /bin/sh '$folder/sh'"
+}
+
+# A number of a process may have another owner since.
+is_ours() { # PID FOLDER
+    tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -- "$2"
 }
 
 stop() { # FOLDER
-    for file in "$1/pid" "$1/nspawn"; do
-        [ ! -s "$file" ] || kill -KILL "$(cat "$file")" 2>/dev/null || true
-        rm -f "$file"
+    outer=$(cat "$1/outer" 2>/dev/null || true)
+    if [ -n "$outer" ] && is_ours "$outer" "$1"; then
+        [ ! -s "$1/pid" ] || kill -KILL "$(cat "$1/pid")" 2>/dev/null || true
+        kill -KILL "$outer" 2>/dev/null || true
+        # The mounts of the host end with its last process.
+        sleep 0.2
+    fi
+    for name in outer pid sh log made tmp root disk; do
+        rm -rf --one-file-system "${1:?}/$name"
     done
-    rm -rf --one-file-system "$1/made" "$1/tmp" "$1/root" "$1/disk" "$1/sh" "$1/log"
 }
 
 case ${1:-} in
