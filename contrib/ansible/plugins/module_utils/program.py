@@ -47,6 +47,8 @@ class Program:
         self.module = module
         # Steps of earlier runs of this module, which count if a later run fails.
         self.earlier = []
+        # True if the module has changed something itself.
+        self.has_changed = False
         name = module.params['program']
         if '/' in name:
             self.path = name
@@ -91,6 +93,7 @@ class Program:
         result = dict(result_of(self.earlier + answer.steps), status=answer.status)
         if answer.values.get('dry_run'):
             result['changed'] = False
+        result['changed'] = result['changed'] or self.has_changed
         result.update(more)
         self.module.fail_json(msg=message, **result)
 

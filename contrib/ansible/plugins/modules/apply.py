@@ -115,6 +115,12 @@ def read(module, path):
         module.fail_json(msg='%s cannot be read: %s. Next: remove it, or name another file in plan' % (path, error))
 
 
+def unwritten(module, path, error):
+    reason = getattr(error, 'strerror', None) or error
+    module.fail_json(msg='%s cannot be written: %s; nothing was changed. Next: make room on its file system, and make it '
+                         'writable: df %s' % (path, reason, os.path.dirname(path)))
+
+
 class Draft:
     """A copy of a new plan that only this user can change, until the host has accepted it."""
 
@@ -122,8 +128,11 @@ class Draft:
         self.module = module
         self.folder = tempfile.mkdtemp(dir=module.tmpdir)
         self.path = os.path.join(self.folder, 'plan.toml')
-        with open(self.path, 'w', encoding='utf-8') as file:
-            file.write(content)
+        try:
+            with open(self.path, 'w', encoding='utf-8') as file:
+                file.write(content)
+        except OSError as error:
+            unwritten(module, self.path, error)
 
     def __enter__(self):
         return self
@@ -134,7 +143,11 @@ class Draft:
     def replace(self, plan):
         if not os.path.isdir(os.path.dirname(plan)):
             self.module.fail_json(msg='%s: its directory does not exist. Next: create it, owned by root' % plan)
-        self.module.atomic_move(self.path, plan)
+        try:
+            self.module.atomic_move(self.path, plan)
+        except Exception as error:  # pylint: disable=broad-except
+            # ansible-core raises Exception, with the cause behind it.
+            unwritten(self.module, plan, error.__cause__ or error)
         self.module.set_mode_if_different(plan, 0o644, False)
 
 
@@ -162,6 +175,7 @@ def main():
             answer = program.ask(['apply', '--dry-run', draft.path], accepted=(0,), names={draft.path: plan})
             if not module.check_mode:
                 draft.replace(plan)
+                program.has_changed = True
     elif module.check_mode:
         answer = program.ask(['apply', '--dry-run', plan], accepted=(0,))
     if not module.check_mode:

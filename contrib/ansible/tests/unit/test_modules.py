@@ -199,6 +199,22 @@ class Modules(unittest.TestCase):
         self.assertEqual(result['msg'],
                          'apply stopped at sysctl: no space. Next: make room, then continue: hugeleaf apply x')
 
+    def test_a_plan_file_that_was_replaced_counts_if_the_apply_fails(self):
+        self.program.says('apply --dry-run', steps=[PLANNED])
+        self.program.says('apply', status=3, output='', errors='hugeleaf: another apply runs\n  next: wait\n')
+        result = self.run_module('apply', plan=self.file, content=PLAN)
+        self.assertTrue(result['failed'])
+        self.assertTrue(result['changed'])
+        self.assertEqual(result['msg'], 'another apply runs. Next: wait')
+
+    def test_a_plan_file_that_cannot_be_written(self):
+        self.program.says('apply --dry-run', steps=[PLANNED])
+        full = OSError(28, 'No space left on device')
+        with mock.patch.object(basic.AnsibleModule, 'atomic_move', side_effect=full):
+            result = self.run_module('apply', plan=self.file, content=PLAN)
+        self.assertFalse(result.get('changed', False))
+        self.assertIn('cannot be written: No space left on device', result['msg'])
+
     def test_answers_that_are_none(self):
         self.write(PLAN)
         for said, words in (
