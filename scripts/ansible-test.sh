@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the Ansible collection of contrib/ansible as it is installed: lints, unit tests, and the role on hosts that are made
-# for it. Nothing outside of target/ansible changes.
+# Tests the Ansible collection of contrib/ansible as it is installed: lints, unit tests, and the role on hosts that are
+# made for it. Nothing outside of target/ansible changes.
 #
 # usage: scripts/ansible-test.sh [lint|unit|host|pools|systemd]…
 #
@@ -60,11 +60,11 @@ install_collection() {
         "$work/build/hugeleaf-hugeleaf-$version.tar.gz" >"$log" 2>&1 || { cat "$log"; exit 1; }
 }
 
-# Packages and archives in the form of a release: 0.1.0 with the program of this checkout, 0.0.9 with one to upgrade from.
+# Packages and archives in the form of a release: 0.1.0 with the program of this checkout, 0.0.9 to upgrade from.
 make_packages() {
     local program=${HUGELEAF:-$target/debug/hugeleaf} packages=$work/packages
     [ -n "${HUGELEAF:-}" ] || cargo build --quiet --locked --package hugeleaf-cli
-    if [ -e "$packages/done" ] && [ "$packages/done" -nt "$program" ] && [ "$packages/done" -nt scripts/ansible-test.sh ]; then
+    if [ "$packages/done" -nt "$program" ] && [ "$packages/done" -nt scripts/ansible-test.sh ]; then
         return
     fi
     rm -rf "$packages"

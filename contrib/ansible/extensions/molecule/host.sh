@@ -1,11 +1,12 @@
 #!/bin/sh
-# Makes a host for a scenario, with files and pools of its own: nothing outside of FOLDER changes, except with POOLS=host.
+# Makes a host for a scenario, with files and pools of its own. Nothing outside of FOLDER changes, except with POOLS=host.
 #
 # usage: host.sh start FOLDER [ROOT]    FOLDER/sh is then a shell in that host
 #        host.sh stop FOLDER
 #
-# Without ROOT the host is a copy of this one (an overlay in memory), with processes of its own. With ROOT, the root directory of a Debian, it is
-# that one, run by its systemd (systemd-nspawn). FOLDER/tmp has the same path on both sides.
+# Without ROOT the host is a copy of this one (an overlay in memory), with processes of its own. With ROOT, the root
+# directory of a Debian, the host is that Debian, run by its systemd (systemd-nspawn). FOLDER/tmp has the same path on both
+# sides.
 # POOLS=host: the host has the pools of this machine instead of made ones. The caller then holds the lock of the tests.
 set -eu
 

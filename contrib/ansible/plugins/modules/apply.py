@@ -34,6 +34,12 @@ options:
     description: If a pool stays short, revert everything instead of keeping the pages obtained.
     type: bool
     default: false
+  allow_shrink:
+    description:
+      - Accept a plan that takes pages away from a pool. Something else may have reserved them.
+      - A plan that M(hugeleaf.hugeleaf.plan) has made keeps them.
+    type: bool
+    default: false
   allow_short:
     description: Accept pools with fewer pages than planned with a warning, instead of failing.
     type: bool
@@ -151,6 +157,19 @@ class Draft:
         self.module.set_mode_if_different(plan, 0o644, False)
 
 
+def preview(program, path, plan):
+    """Lets the program check all steps. Ends the module if one is impossible, or takes pages that others may need."""
+    answer = program.ask(['apply', '--dry-run', path], accepted=(0,), names={path: plan})
+    for step in answer.steps:
+        before, after = step.get('before'), step.get('after')
+        shrinks = step.get('what') == 'pool' and isinstance(before, int) and isinstance(after, int) and after < before
+        if shrinks and not program.module.params['allow_shrink']:
+            program.fail(answer, '%s would shrink from %s to %s pages, and something else may have reserved them; nothing '
+                                 'was changed. Next: add these pages to the plan, or set allow_shrink'
+                         % (step['path'], before, after))
+    return answer
+
+
 def main():
     module = AnsibleModule(
         argument_spec=arguments_of({
@@ -158,6 +177,7 @@ def main():
             'content': {'type': 'str'},
             'drop_caches': {'type': 'bool', 'default': False},
             'all_or_nothing': {'type': 'bool', 'default': False},
+            'allow_shrink': {'type': 'bool', 'default': False},
             'allow_short': {'type': 'bool', 'default': False},
         }),
         supports_check_mode=True,
@@ -172,12 +192,12 @@ def main():
     replaced = content is not None and content != old
     if replaced:
         with Draft(module, content) as draft:
-            answer = program.ask(['apply', '--dry-run', draft.path], accepted=(0,), names={draft.path: plan})
+            answer = preview(program, draft.path, plan)
             if not module.check_mode:
                 draft.replace(plan)
                 program.has_changed = True
-    elif module.check_mode:
-        answer = program.ask(['apply', '--dry-run', plan], accepted=(0,))
+    else:
+        answer = preview(program, plan, plan)
     if not module.check_mode:
         flags = [flag for flag in ('drop_caches', 'all_or_nothing') if module.params[flag]]
         flags = ['--' + flag.replace('_', '-') for flag in flags]

@@ -106,6 +106,7 @@ class Modules(unittest.TestCase):
         self.folder = folder.name
         self.program = Stub(self.folder)
         self.file = os.path.join(self.folder, 'plan.toml')
+        self.program.says('apply --dry-run', steps=[PLANNED])
 
     def run_module(self, name, check=False, **arguments):
         arguments.setdefault('program', self.program.path)
@@ -127,7 +128,6 @@ class Modules(unittest.TestCase):
     # apply
 
     def test_a_new_plan_is_tried_then_written_then_applied(self):
-        self.program.says('apply --dry-run', steps=[PLANNED])
         self.program.says('apply', steps=[DONE], id=3, to_do=['restart it'])
         result = self.run_module('apply', plan=self.file, content=PLAN)
         self.assertTrue(result['changed'])
@@ -145,10 +145,9 @@ class Modules(unittest.TestCase):
         result = self.run_module('apply', plan=self.file, content=PLAN)
         self.assertFalse(result['changed'])
         self.assertEqual(result['diff'], [])
-        self.assertEqual(self.program.calls(), [['apply', self.file]])
+        self.assertEqual(self.program.calls(), [['apply', '--dry-run', self.file], ['apply', self.file]])
 
     def test_check_mode_changes_nothing(self):
-        self.program.says('apply --dry-run', steps=[PLANNED])
         result = self.run_module('apply', check=True, plan=self.file, content=PLAN)
         self.assertTrue(result['changed'])
         self.assertFalse(os.path.exists(self.file))
@@ -156,6 +155,7 @@ class Modules(unittest.TestCase):
 
     def test_a_refused_plan_does_not_replace_the_file(self):
         self.write('old')
+        self.program.answers = {}
         self.program.says('apply --dry-run', status=3, output='', errors=(
             'hugeleaf: PLAN: the plan is for the host a, but this host is b\n  next: make a plan for this host\n'))
         result = self.run_module('apply', plan=self.file, content=PLAN)
@@ -187,7 +187,7 @@ class Modules(unittest.TestCase):
         self.program.says('apply', status=1, steps=[dict(POOL, before=0, after=0, state='restored')], undone=True)
         result = self.run_module('apply', plan=self.file, allow_short=True, all_or_nothing=True)
         self.assertTrue(result['failed'])
-        self.assertIn('--all-or-nothing', self.program.calls()[0])
+        self.assertIn('--all-or-nothing', self.program.calls()[1])
 
     def test_steps_before_a_failure_count(self):
         self.write(PLAN)
@@ -200,15 +200,26 @@ class Modules(unittest.TestCase):
                          'apply stopped at sysctl: no space. Next: make room, then continue: hugeleaf apply x')
 
     def test_a_plan_file_that_was_replaced_counts_if_the_apply_fails(self):
-        self.program.says('apply --dry-run', steps=[PLANNED])
         self.program.says('apply', status=3, output='', errors='hugeleaf: another apply runs\n  next: wait\n')
         result = self.run_module('apply', plan=self.file, content=PLAN)
         self.assertTrue(result['failed'])
         self.assertTrue(result['changed'])
         self.assertEqual(result['msg'], 'another apply runs. Next: wait')
 
+    def test_a_pool_shrinks_only_if_that_is_accepted(self):
+        self.program.answers = {}
+        self.program.says('apply --dry-run', dry_run=True, steps=[dict(PLANNED, before=40)])
+        self.program.says('apply', steps=[dict(DONE, before=40)])
+        for check in (True, False):
+            result = self.run_module('apply', check=check, plan=self.file, content=PLAN)
+            self.assertTrue(result['failed'])
+            self.assertFalse(result['changed'])
+            self.assertIn('/sys/pool would shrink from 40 to 8 pages', result['msg'])
+            self.assertFalse(os.path.exists(self.file))
+        result = self.run_module('apply', plan=self.file, content=PLAN, allow_shrink=True)
+        self.assertTrue(result['changed'])
+
     def test_a_plan_file_that_cannot_be_written(self):
-        self.program.says('apply --dry-run', steps=[PLANNED])
         full = OSError(28, 'No space left on device')
         with mock.patch.object(basic.AnsibleModule, 'atomic_move', side_effect=full):
             result = self.run_module('apply', plan=self.file, content=PLAN)
@@ -226,6 +237,7 @@ class Modules(unittest.TestCase):
         ):
             with self.subTest(words):
                 self.program.answers = {}
+                self.program.says('apply --dry-run', steps=[PLANNED])
                 self.program.says('apply', **said)
                 result = self.run_module('apply', plan=self.file)
                 self.assertTrue(result['failed'])
@@ -236,7 +248,6 @@ class Modules(unittest.TestCase):
         self.assertIn('is not installed', result['msg'])
         result = self.run_module('apply', plan=self.file)
         self.assertIn('does not exist', result['msg'])
-        self.program.says('apply', steps=[PLANNED])
         result = self.run_module('apply', plan=self.folder + '/no/plan.toml', content=PLAN)
         self.assertIn('its directory does not exist', result['msg'])
 
