@@ -20,8 +20,32 @@ venv=$work/venv
 requirements=scripts/ansible-requirements.txt
 version=$(sed -n 's/^version: //p' contrib/ansible/galaxy.yml)
 mkdir -p "$work"
+exec 8>"$work/lock"
+flock --nonblock 8 || {
+    printf 'another %s works in %s\n  next: wait until it ends\n' "$0" "$work" >&2
+    exit 3
+}
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+declare -A pages_before=()
+# However the run ends, no host of a scenario stays, and the pools of this machine are as before.
+clean_up() {
+    local name
+    for name in default systemd; do
+        contrib/ansible/extensions/molecule/host.sh stop "$work/molecule-$name/host" 2>/dev/null || true
+    done
+    restore_pools
+    rm -f "$log"
+}
+restore_pools() {
+    local pool
+    for pool in "${!pages_before[@]}"; do
+        [ "$(cat "$pool")" = "${pages_before[$pool]}" ] || echo "${pages_before[$pool]}" >"$pool"
+    done
+    pages_before=()
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 not_run() { printf 'not run: ansible%s: %s\n' "${1:+ $1}" "$2"; }
 step() { printf -- '-- %s (%d s)\n' "$1" "$SECONDS"; }
@@ -157,16 +181,22 @@ state_of_this_machine() {
 
 pools() {
     can_make_hosts pools || return 0
+    if [ -d /sys/devices/system/node/node1 ]; then
+        not_run pools "needs a machine with one node"
+        return 0
+    fi
     make_packages
-    local lock=/run/lock/hugeleaf.lock before after status=0
+    local lock=/run/lock/hugeleaf.lock before after pool status=0
     exec 9>>"$lock"
     if ! flock --exclusive --wait "${HUGELEAF_LOCK_WAIT:-900}" 9; then
         not_run pools "another test holds this machine ($lock)"
         return 0
     fi
+    for pool in /sys/kernel/mm/hugepages/*/nr_hugepages; do pages_before[$pool]=$(cat "$pool"); done
     before=$(state_of_this_machine)
     scenario default POOLS=host || status=1
     after=$(state_of_this_machine)
+    restore_pools
     exec 9>&-
     if [ "$before" != "$after" ]; then
         printf 'the machine was changed:\n%s\n' "$(diff <(echo "$before") <(echo "$after"))"
