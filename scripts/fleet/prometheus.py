@@ -119,10 +119,18 @@ class Prometheus:
         with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
-    def cpu_seconds(self) -> float:
-        with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as stat:
-            fields = stat.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def scheduling(self) -> tuple[float, float]:
+        """Returns the seconds in which its threads ran, and those in which they waited for a processor."""
+        ran = waited = 0
+        tasks = f"/proc/{self.process.pid}/task"
+        for task in os.listdir(tasks):
+            try:
+                with open(f"{tasks}/{task}/schedstat", encoding="utf-8") as file:
+                    one, other, _ = file.read().split()
+            except FileNotFoundError:
+                continue
+            ran, waited = ran + int(one), waited + int(other)
+        return ran / 1e9, waited / 1e9
 
     def version(self) -> str:
         return self.ask("status/buildinfo")["version"]
