@@ -5,7 +5,7 @@
 # usage: scripts/fleet.sh [--hosts 2000 --every 30 --seconds 600 --history-step 60 --output FILE]
 #
 # With arguments only the simulation runs; `scripts/fleet.sh --help` lists them. Prints "not run" for each part whose
-# tools are missing. Needs promtool and prometheus (2.36 or newer), and Python 3.11 or newer.
+# tools are missing. Needs promtool and prometheus (tried with 2.42), and Python 3.11 or newer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

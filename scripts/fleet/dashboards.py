@@ -155,6 +155,21 @@ def query_findings(path: str, prometheus) -> tuple[int, list[str]]:
     return number, found
 
 
+def guide_findings(path: str, prometheus) -> tuple[int, list[str]]:
+    """Runs the queries that a page of the guide gives to promtool."""
+    with open(path, encoding="utf-8") as file:
+        queries = re.findall(r"^promtool query instant \$P '(.+)'$", file.read(), re.MULTILINE)
+    found = []
+    for query in queries:
+        try:
+            # No alert need fire.
+            if not prometheus.ask("query", query=query)["result"] and not query.startswith("ALERTS"):
+                found.append(f"finds nothing: {query}")
+        except ValueError as error:
+            found.append(f"{query}: {error}")
+    return len(queries), found if queries else ["no query was found"]
+
+
 def column_findings(panel: dict, labels: set[str]) -> list[str]:
     """Finds columns of a table that its queries do not make, and settings of columns that it does not have."""
     for change in panel.get("transformations", []):

@@ -1,5 +1,7 @@
 """Compares the metrics of the simulated hosts with those of the program, and the names in rules and dashboards with its source.
 
+The guard's rules in docs/guide/fleet.md are given to `hugeleaf guard --check`.
+
 usage: names.py PROGRAM
 """
 
@@ -8,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from hosts import Fleet, guard_metrics
@@ -73,11 +76,26 @@ def main() -> int:
             for name in sorted(set(re.findall(r"(?<![\w:])(?:hugeleaf|process)_\w+(?![\w:])", expressions(path)))):
                 if f'"{name.removesuffix("_total")}"' not in source:
                     found.append(f"{path.relative_to(REPOSITORY)}: {name} is no metric of the program")
+    found.extend(guide_findings(sys.argv[1]))
     for finding in found:
         print(finding)
     if not found:
         print(f"{len(hosts)} families of the simulated hosts, as the program exports them")
     return int(bool(found))
+
+
+def guide_findings(program: str) -> list[str]:
+    guide = (REPOSITORY / "docs/guide/fleet.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    found = [] if blocks else ["docs/guide/fleet.md: no rules of a guard were found"]
+    for block in blocks:
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(block)
+            file.flush()
+            check = subprocess.run([program, "guard", "--check", "--config", file.name], capture_output=True, text=True, check=False, timeout=60)
+        if check.returncode:
+            found.append(f"docs/guide/fleet.md: {(check.stdout + check.stderr).strip()}")
+    return found
 
 
 def expressions(path: Path) -> str:

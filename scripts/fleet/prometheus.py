@@ -63,7 +63,7 @@ class Prometheus:
 
     def __enter__(self) -> "Prometheus":
         try:
-            until(120, "Prometheus is ready", self.is_ready)
+            until(300, "Prometheus is ready", self.is_ready)
         except BaseException:
             self.stop()
             raise

@@ -27,6 +27,7 @@ from prometheus import NotRun, Prometheus, end_with_parent, find, until
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RULES = [f"{REPOSITORY}/contrib/prometheus/{name}.rules.yml" for name in ("hugeleaf", "fleet")]
 DASHBOARDS = [f"{REPOSITORY}/contrib/grafana/{name}.json" for name in ("fleet", "hugeleaf")]
+GUIDE = f"{REPOSITORY}/docs/guide/fleet.md"
 # Measured with 2,000 hosts; Prometheus needs them for its blocks, its log of writes and the history's text.
 DISK_BYTES_BY_HOST = 1 << 20
 
@@ -228,8 +229,8 @@ def simulate(options: argparse.Namespace, folder: str) -> dict:
         times.watch(prometheus, options.seconds / 2)
         settle(fleet, prometheus, patience, "at the end")
         findings = []
-        for path in DASHBOARDS:
-            number, found = dashboards.query_findings(path, prometheus)
+        for path, run in [(path, dashboards.query_findings) for path in DASHBOARDS] + [(GUIDE, dashboards.guide_findings)]:
+            number, found = run(path, prometheus)
             print(f"{os.path.relpath(path, REPOSITORY)}: {number} queries run, {len(found)} findings")
             findings.extend(f"{os.path.basename(path)}: {one}" for one in found)
         if findings:
@@ -281,15 +282,19 @@ def options() -> argparse.Namespace:
     chosen = parser.parse_args()
     if chosen.hosts < 20 or chosen.every < 1 or chosen.history_step < 1 or chosen.seconds < 0:
         parser.error("needs at least 20 hosts (each kind must occur), and times of at least 1 s")
+    if chosen.output and not os.access(os.path.dirname(chosen.output) or ".", os.W_OK):
+        parser.error(f"{chosen.output} cannot be written; name a file in an existing, writable folder")
     return chosen
 
 
 def main() -> int:
     chosen = options()
-    # The cleanup below must run after SIGTERM too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # The temporary folder is removed and Prometheus ended after a signal too.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:
-        find("prometheus"), find("promtool")
+        for program in ("prometheus", "promtool"):
+            find(program)
         with tempfile.TemporaryDirectory(prefix="hugeleaf-fleet-") as folder:
             needed = chosen.hosts * DISK_BYTES_BY_HOST + (64 << 20)
             free = shutil.disk_usage(folder).free
