@@ -262,7 +262,8 @@ for architecture in "$@"; do
     scripts/dist-pack.sh "$version" "$architecture" "$stage" "$dist"
     bill_of_materials "$dist/hugeleaf-$version-linux-$architecture.cdx.json"
 done
-install -m 755 packaging/install.sh "$dist/install.sh"
+sed "s|^release_address=\$|release_address=${RELEASE_URL:-}|" packaging/install.sh >"$dist/install.sh"
+chmod 755 "$dist/install.sh"
 manifest >"$work/MANIFEST.md"
 mv "$work/MANIFEST.md" "$dist/MANIFEST.md"
 (cd "$dist" && sha256sum -- *) >"$work/SHA256SUMS"
