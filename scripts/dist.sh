@@ -121,11 +121,11 @@ split_symbols() { # FILE STRIPPED
 }
 
 # Prints our licences, and those of each crate that is compiled in, with the place of its source.
-copyright() { # PACKAGE
+copyright() { # PACKAGE TARGET
     echo "hugeleaf is Copyright (c) the hugeleaf developers, under MIT or Apache 2.0, at your choice."
     echo "It contains these libraries. Each has its own licence and the place of its source:"
     echo
-    cargo tree --locked --package "$1" --edges normal --target all --prefix none --format '{p} ({l}) {r}' |
+    cargo tree --locked --package "$1" --edges normal --target "$2" --prefix none --format '{p} ({l}) {r}' |
         sed 's/ (\*)$//' | grep -v '^hugeleaf' | sort -u
     printf '\n== MIT\n\n'
     cat LICENSE-MIT
@@ -165,7 +165,7 @@ stage_program() {
     install -D -m 644 -t "$share/doc/hugeleaf" README.md SECURITY.md
     install -D -m 644 -t "$share/doc/hugeleaf/prometheus" contrib/prometheus/*.rules.yml
     install -D -m 644 -t "$share/doc/hugeleaf/grafana" contrib/grafana/*.json
-    copyright hugeleaf-cli >"$share/doc/hugeleaf/copyright"
+    copyright hugeleaf-cli "$cpu-unknown-linux-musl" >"$share/doc/hugeleaf/copyright"
     gzip -9nc CHANGELOG.md >"$share/doc/hugeleaf/changelog.gz"
 }
 
@@ -179,7 +179,7 @@ stage_library() {
         "$target_dir/$target/$profile/libhugeleaf_c.a"
     DESTDIR=$stage/library-deb LIBDIR=lib/$cpu-linux-gnu scripts/install-library.sh /usr "$built" >/dev/null
     DESTDIR=$stage/library-rpm LIBDIR=lib64 scripts/install-library.sh /usr "$built" >/dev/null
-    copyright hugeleaf-capi >"$stage/library-copyright"
+    copyright hugeleaf-capi "$target" | tee "$stage/library-deb/copyright" >"$stage/library-rpm/copyright"
     rm -r "$built"
 }
 
@@ -203,6 +203,7 @@ bill_of_materials() { # FILE
 # Writes the manifest page: each file with its purpose, size and checksum.
 manifest() {
     local file size sum purpose
+    select_architecture "$1"
     cat <<END
 # hugeleaf $version
 
@@ -212,9 +213,9 @@ Commit \`$(git rev-parse HEAD)\`, compiled by $(rustc --version) and $(gcc --ver
 |---|---|
 | any Linux | \`sh install.sh\`, next to the archives and SHA256SUMS |
 | Debian, Ubuntu | \`apt install ./hugeleaf_$version-1_amd64.deb\` |
-| Fedora, RHEL, openSUSE | \`dnf install ./hugeleaf-$version-1.x86_64.rpm\` |
-| a container host | \`skopeo copy oci-archive:hugeleaf-$version-oci-x86-64.tar docker://REGISTRY/hugeleaf:$version\` |
-| a host for C programs | \`apt install ./libhugeleaf0_$version-1_amd64.deb ./libhugeleaf-dev_$version-1_amd64.deb\` |
+| Fedora, RHEL, openSUSE | \`dnf install ./hugeleaf-$version-1.$cpu.rpm\` |
+| a container host | \`skopeo copy oci-archive:hugeleaf-$version-oci-$1.tar docker://REGISTRY/hugeleaf:$version\` |
+| a host for C programs | \`apt install ./libhugeleaf${version%%.*}_$version-1_$debian.deb ./libhugeleaf-dev_$version-1_$debian.deb\` |
 
 The program is static and needs no libraries. To check all files: \`sha256sum --check SHA256SUMS\`.
 
@@ -264,7 +265,7 @@ for architecture in "$@"; do
 done
 sed "s|^release_address=\$|release_address=${RELEASE_URL:-}|" packaging/install.sh >"$dist/install.sh"
 chmod 755 "$dist/install.sh"
-manifest >"$work/MANIFEST.md"
+manifest "$1" >"$work/MANIFEST.md"
 mv "$work/MANIFEST.md" "$dist/MANIFEST.md"
 (cd "$dist" && sha256sum -- *) >"$work/SHA256SUMS"
 mv "$work/SHA256SUMS" "$dist/SHA256SUMS"
