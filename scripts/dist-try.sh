@@ -377,21 +377,18 @@ try_library() {
     dpkg-deb --extract "$deb" "$prefix"
     dpkg-deb --extract "$dist"/libhugeleaf-dev_*_"$own".deb "$prefix"
     read -ra said < <(PKG_CONFIG_PATH=$prefix/usr/lib/$triplet/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix pkg-config --cflags --libs hugeleaf)
-    gcc -o "$root/version" -x c - "${said[@]}" <<'END'
+    cat >"$work/version.c" <<'END'
 #include <hugeleaf.h>
 #include <stdio.h>
-int main(void) { return puts(hugeleaf_version()) < 0; }
+int main(void) { return puts(hl_version()) < 0; }
 END
+    gcc -Werror -o "$root/version" "$work/version.c" "${said[@]}"
     cp "$deb" "$root/library.deb"
     # The header is for compiling, so the library alone is enough to run.
     quietly chroot "$root" dpkg --install /library.deb
     [ "$(chroot "$root" /version)" = "$version" ] || failed "a program does not run with the library"
     quietly chroot "$root" dpkg --purge "$(dpkg-deb --field "$deb" Package)"
-    gcc -o "$root/version" -x c - -I"$prefix/usr/include" "$prefix/usr/lib/$triplet/libhugeleaf.a" -lpthread -ldl -lm <<'END'
-#include <hugeleaf.h>
-#include <stdio.h>
-int main(void) { return puts(hugeleaf_version()) < 0; }
-END
+    gcc -Werror -o "$root/version" -I"$prefix/usr/include" "$work/version.c" "$prefix/usr/lib/$triplet/libhugeleaf.a" -lpthread -ldl -lm
     [ "$(chroot "$root" /version)" = "$version" ] || failed "a program does not run with the static library"
     if has rpm; then
         [[ $(rpm --query --package --provides "$dist"/libhugeleaf[0-9]*."$(uname -m)".rpm) == *libhugeleaf.so.* ]] ||
