@@ -119,6 +119,7 @@ check_manifest() {
         grep -q "^| $name | .* | $(stat -c %s "$file") | " "$dist/MANIFEST.md" || failed "MANIFEST.md lacks $name"
     done
     for file in "$dist"/*.cdx.json; do
+        [ -e "$file" ] || { not_run "bill of materials" "was not made"; break; }
         python3 - "$file" "$version" <<'END' || failed "$file"
 import json, sys
 with open(sys.argv[1]) as file:
@@ -246,6 +247,12 @@ try_deb() { # RELEASE
     quietly chroot "$root" dpkg --purge hugeleaf
 
     say "$1: archive by install.sh"
+    mkdir -m 777 "$root/home/user"
+    quietly chroot --userspec 65534:65534 "$root" env HOME=/home/user sh /release/install.sh
+    chroot --userspec 65534:65534 "$root" /home/user/.local/bin/hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
+    [ -s "$root/home/user/.local/share/systemd/user/hugeleaf-guard.service" ] || failed "no unit for the user"
+    quietly chroot --userspec 65534:65534 "$root" env HOME=/home/user sh /release/install.sh --remove
+    rm -r "$root/home/user"
     start=$(date +%s%N)
     quietly chroot "$root" sh /release/install.sh
     chroot "$root" /usr/local/bin/hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
