@@ -258,9 +258,8 @@ place_files() {
     done
     replace "$units/$unit" <"$staging/unit/$unit"
     # Files of the version before that this one does not have.
-    sort "$staging/list" >"$staging/list.sorted"
-    sort "$staging/old" | comm -23 - "$staging/list.sorted" | delete_files
-    replace "$receipt" <"$staging/list.sorted"
+    grep -vxF -f "$staging/list" "$staging/old" | delete_files
+    replace "$receipt" <"$staging/list"
     [ -e "$configuration/guard.toml" ] || replace "$configuration/guard.toml" <"$staging/guard.toml"
     ! command -v restorecon >/dev/null || restorecon "$prefix/bin/hugeleaf" "$units/$unit" 2>/dev/null || true
 }

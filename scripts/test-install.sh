@@ -104,6 +104,22 @@ expect 3 "is not an https address" as_user sh "$installer" --from http://192.0.2
 expect 3 "no archives next to" as_user sh -s <"$installer"
 expect 0 "$home/other/bin/hugeleaf" as_user sh "$installer" --prefix "$home/other/"
 
+echo "== with BusyBox and nothing else"
+if command -v busybox >/dev/null; then
+    mkdir "$work/busybox"
+    for applet in $(busybox --list); do ln -s "$(command -v busybox)" "$work/busybox/$applet"; done
+    new_home
+    in_busybox() { as_user env PATH="$work/busybox" "$work/busybox/sh" "$@"; }
+    expect 0 "installed hugeleaf 1.0.0" in_busybox "$installer"
+    expect 0 "installed hugeleaf 1.1.0" in_busybox "$work/1.1.0/install.sh"
+    [[ $said != *"not found"* ]] || fail "it uses a command that BusyBox lacks"
+    [ ! -e "$home/.local/share/man/man1/first.1" ] || fail "a file of the old version is left"
+    expect 0 "removed hugeleaf" in_busybox "$installer" --remove
+    [[ $said != *"not found"* ]] || fail "it uses a command that BusyBox lacks"
+else
+    echo "not run: install.sh with BusyBox: apt-get install busybox-static"
+fi
+
 echo "== a damaged archive, a foreign machine, a program that does not start"
 new_home
 cp -r "$work/1.0.0" "$work/damaged"
