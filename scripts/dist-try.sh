@@ -70,6 +70,28 @@ debian_root() { # RELEASE FOLDER
     enter_root "$2"
 }
 
+# Puts commands in place of systemd's that write down how they are called.
+stand_in_for_systemd() { # ROOT
+    local command
+    mkdir -p "$1/run/systemd/system" "$1/usr/local/bin"
+    # The root has no systemctl, and rpm does not look into /usr/local.
+    for command in /usr/bin/systemctl /usr/local/bin/deb-systemd-invoke; do
+        printf '#!/bin/sh\necho "%s $*" >>/calls\n' "${command##*/}" >"$1$command"
+        chmod 755 "$1$command"
+    done
+    touch "$1/calls"
+}
+# Fails unless systemd's commands have been called with these words since the last check; with none, unless nothing was
+# started, stopped or enabled.
+called() { # ROOT [WORDS]
+    if [ $# = 1 ]; then
+        ! grep -qwE 'start|restart|try-restart|stop|enable|disable' "$1/calls" || failed "calls of systemd: $(cat "$1/calls")"
+    else
+        grep -qF -- "$2" "$1/calls" || failed "no call '$2' of systemd, but: $(cat "$1/calls")"
+    fi
+    : >"$1/calls"
+}
+
 emulator() { # DEBIAN-ARCHITECTURE
     local cpu=$1
     case $1 in arm64) cpu=aarch64 ;; amd64) cpu=x86_64 ;; esac
@@ -195,12 +217,14 @@ try_deb() { # RELEASE
     local root=$work/$1 deb=$dist/hugeleaf_$version-1_$own.deb before=$work/before old start
     say "$1: package for Debian"
     debian_root "$1" "$root" || return 0
+    stand_in_for_systemd "$root"
     list "$root" >"$before"
     cp "$deb" "$root/hugeleaf.deb"
     start=$(date +%s%N)
     quietly chroot "$root" apt-get install --yes /hugeleaf.deb
     chroot "$root" hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
     echo "$1: from the package to status in $((($(date +%s%N) - start) / 1000000)) ms"
+    called "$root"
     use "$root" hugeleaf
     use_run "$root" hugeleaf
     chroot "$root" hugeleaf guard --check >/dev/null || failed "the shipped rules"
@@ -218,6 +242,7 @@ try_deb() { # RELEASE
         cp "$old" "$root/old.deb"
         quietly chroot "$root" dpkg --install /old.deb
         installed "$root" 0.0.9-1
+        called "$root" "deb-systemd-invoke try-restart hugeleaf-guard.service"
         quietly chroot "$root" dpkg --install /hugeleaf.deb
         installed "$root" "$version-1"
         # Unpacked and not configured, as after a kill.
@@ -225,6 +250,7 @@ try_deb() { # RELEASE
         quietly chroot "$root" dpkg --unpack /hugeleaf.deb
         use "$root" hugeleaf
         quietly chroot "$root" dpkg --configure --pending
+        called "$root" "deb-systemd-invoke try-restart hugeleaf-guard.service"
         installed "$root" "$version-1"
         rm "$root/old.deb"
     fi
@@ -242,6 +268,7 @@ try_deb() { # RELEASE
 
     touch "$root/var/lib/hugeleaf/guard.json"
     quietly chroot "$root" dpkg --remove hugeleaf
+    called "$root" "deb-systemd-invoke stop hugeleaf-guard.service"
     [ ! -e "$root/usr/bin/hugeleaf" ] || failed "the program is still there"
     tail -n 1 "$root/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "the removal took the rules"
     quietly chroot "$root" dpkg --purge hugeleaf
@@ -258,7 +285,9 @@ try_deb() { # RELEASE
     chroot "$root" /usr/local/bin/hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
     echo "$1: from the archive to status in $((($(date +%s%N) - start) / 1000000)) ms"
     use "$root" /usr/local/bin/hugeleaf
+    called "$root" "systemctl try-restart hugeleaf-guard.service"
     quietly chroot "$root" sh /release/install.sh --remove
+    called "$root" "systemctl disable --now hugeleaf-guard.service"
     rm -r "$root/release" "$root/hugeleaf.deb" "$root/etc/hugeleaf"
     nothing_left "$root" "$before" "removal and purge"
     leave_root "$root"
@@ -281,12 +310,15 @@ try_rpm() {
         return
     fi
     debian_root "${releases[0]}" "$root" || return 0
+    stand_in_for_systemd "$root"
     list "$root" >"$before"
     rpm_in_root=(rpm --root "$root" --force-debian)
     if old=$(older "hugeleaf-*.$machine.rpm"); then
         quietly "${rpm_in_root[@]}" --install "$old"
+        called "$root"
         echo "# mine" >>"$root/etc/hugeleaf/guard.toml"
         quietly "${rpm_in_root[@]}" --upgrade "$rpm"
+        called "$root" "systemctl try-restart hugeleaf-guard.service"
         quietly "${rpm_in_root[@]}" --upgrade --oldpackage "$old"
         quietly "${rpm_in_root[@]}" --upgrade "$rpm"
         tail -n 1 "$root/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "an upgrade replaced the rules"
@@ -302,6 +334,7 @@ try_rpm() {
     chroot "$root" hugeleaf guard --check >/dev/null || failed "the shipped rules"
     chroot "$root" getent group hugeleaf >/dev/null || failed "no group"
     quietly "${rpm_in_root[@]}" --erase hugeleaf
+    called "$root" "systemctl --no-reload disable --now hugeleaf-guard.service"
     grep -qx '# mine' "$root/etc/hugeleaf/guard.toml.rpmsave" || failed "the removal took the rules"
     rm -r "$root/etc/hugeleaf"
     nothing_left "$root" "$before" "the removal"
