@@ -104,7 +104,7 @@ read -ra architectures <<<"${ARCHITECTURES:-x86-64 arm64}"
 if [ -n "${SIGN_KEY:-}" ]; then
     gpg --batch --yes --local-user "$SIGN_KEY" --armor --detach-sign "$packages/SHA256SUMS"
 fi
-DIST=$packages scripts/dist-try.sh
+(cd "$tree" && CARGO_TARGET_DIR=$target_dir DIST=$packages scripts/dist-try.sh)
 
 commit=$(git -C "$tree" rev-parse HEAD)
 [ "$(git rev-parse HEAD)" = "$start" ] || fail "the branch has moved meanwhile" "run this again"

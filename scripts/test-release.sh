@@ -19,7 +19,10 @@ cat >scripts/dist.sh <<'END'
 mkdir -p "$DIST" && echo "$* $RELEASE_URL $MAINTAINER" >"$DIST/made"
 sha256sum "$DIST/made" >"$DIST/SHA256SUMS"
 END
-printf '#!/bin/sh\n[ -e "$DIST/made" ]\n' >scripts/dist-try.sh
+cat >scripts/dist-try.sh <<'END'
+#!/bin/sh
+[ -e "$DIST/made" ] && grep -qx "version = \"$NEW\"" Cargo.toml
+END
 grep -qx '## Unreleased' CHANGELOG.md || sed -i '0,/^## /s//## Unreleased\n\n- A change.\n\n## /' CHANGELOG.md
 git config user.name tester
 git config user.email tester@localhost
@@ -30,6 +33,7 @@ export CARGO_TARGET_DIR=$work/target
 old=$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 IFS=. read -r major minor _ <<<"$old"
 new=$major.$((minor + 1)).0
+export NEW=$new
 
 fail() { printf 'FAILED: %s\n%s\n' "$*" "${said:-}" >&2; exit 1; }
 expect() { # STATUS WORDS COMMAND…
