@@ -125,7 +125,7 @@ copyright() { # PACKAGE TARGET
     echo "hugeleaf is Copyright (c) the hugeleaf developers, under MIT or Apache 2.0, at your choice."
     echo "It contains these libraries. Each has its own licence and the place of its source:"
     echo
-    cargo tree --locked --package "$1" --edges normal --target "$2" --prefix none --format '{p} ({l}) {r}' |
+    cargo tree --locked --package "$1" --edges normal,no-proc-macro --target "$2" --prefix none --format '{p} ({l}) {r}' |
         sed 's/ (\*)$//' | grep -v '^hugeleaf' | sort -u
     printf '\n== MIT\n\n'
     cat LICENSE-MIT
@@ -218,7 +218,7 @@ Commit \`$(git rev-parse HEAD)\`, compiled by $(rustc --version) and $(gcc --ver
 | to install on | command |
 |---|---|
 | any Linux | \`sh install.sh\`, next to the archives and SHA256SUMS |
-| Debian, Ubuntu | \`apt install ./hugeleaf_$version-1_amd64.deb\` |
+| Debian, Ubuntu | \`apt install ./hugeleaf_$version-1_$debian.deb\` |
 | Fedora, RHEL, openSUSE | \`dnf install ./hugeleaf-$version-1.$cpu.rpm\` |
 | a container host | \`skopeo copy oci-archive:hugeleaf-$version-oci-$1.tar docker://REGISTRY/hugeleaf:$version\` |
 | a host for C programs | \`apt install ./libhugeleaf${version%%.*}_$version-1_$debian.deb ./libhugeleaf-dev_$version-1_$debian.deb\` |
@@ -276,7 +276,7 @@ mv "$work/MANIFEST.md" "$dist/MANIFEST.md"
 (cd "$dist" && sha256sum -- *) >"$work/SHA256SUMS"
 mv "$work/SHA256SUMS" "$dist/SHA256SUMS"
 mkdir -p "$final"
-rm -f "$final"/*hugeleaf* "$final"/{install.sh,MANIFEST.md,SHA256SUMS}
+rm -f "$final"/*hugeleaf* "$final"/{install.sh,MANIFEST.md,SHA256SUMS,SHA256SUMS.asc}
 mv "$dist"/* "$final"
 say "in $final"
 (cd "$final" && stat --printf '%s %n\n' -- *) | awk '{ printf "%8.1f MB  %s\n", $1 / 1e6, $2 }'
