@@ -18,7 +18,7 @@ dist=$(cd "$dist" && pwd)
 [ "$(id -u)" = 0 ] || fail "roots can be made only by root" "sudo scripts/dist-try.sh"
 version=$(workspace_version)
 own=$(dpkg --print-architecture)
-# The image and the times are those of a release only if the program is.
+# Only the program of a release has its final size; a trial is larger.
 is_release=1
 [ "${PROFILE:-dist}" = dist ] || is_release=
 work=$(mktemp -d)
@@ -358,7 +358,7 @@ try_rpm() {
 
 # Where there is nothing else, not even a C library.
 try_archive() { # FILE
-    local name root=$work/empty architecture
+    local name root=$work/empty architecture folder
     name=$(basename "$1" .tar.gz)
     case $name in *-x86-64) architecture=amd64 ;; *) architecture=arm64 ;; esac
     say "$name in an empty root"
@@ -366,7 +366,9 @@ try_archive() { # FILE
     gzip -dc "$1" | tar --extract --directory "$root" --strip-components 1
     [ -z "$(find "$root" -name '*.so*')" ] || failed "it contains libraries"
     gzip -t "$root/share/man/man1/hugeleaf.1.gz"
-    ! grep -aqE '/(root|home)/[^ ]*\.cargo|/rustup/toolchains' "$root/bin/hugeleaf" || failed "the program names folders of the build machine"
+    for folder in "$PWD" "$target_dir" "${CARGO_HOME:-$HOME/.cargo}" "$(rustc --print sysroot)"; do
+        ! grep -aqF "$folder/" "$root/bin/hugeleaf" || failed "the program names a folder of the build machine: $folder"
+    done
     echo "$name: program of $(($(stat -c %s "$root/bin/hugeleaf") / 1000)) kB"
     if [ "$architecture" = "$own" ]; then
         enter_root "$root"
