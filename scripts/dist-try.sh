@@ -1,149 +1,451 @@
 #!/usr/bin/env bash
-# Installs and uses what scripts/dist.sh made, each in a clean root: scripts/dist-try.sh [FOLDER].
-# The package for Debian in a root of Debian's essential packages, by dpkg; removed again, nothing of it is left. The
-# archive in a root where there is nothing else, not even a C library. Programs for another architecture run under
-# qemu-user. As root; says "not run" where something is missing.
+# Checks and uses each package that scripts/dist.sh made: scripts/dist-try.sh [FOLDER]
+#
+# In roots of Debian 12 and 13, without anything of the build: the package for Debian and the archive by install.sh are
+# installed, used, upgraded from an older version, downgraded, removed and purged. The package for rpm is installed by rpm
+# and dnf. The archive runs in an empty root, the image under runc. The C library compiles and runs a program.
+# lintian and rpmlint find no errors, and packing again gives the same bytes.
+# Requires root. Prints "not run" for parts whose tools are missing. Programs for another architecture run under qemu-user.
+# ROOTS='bookworm' names the releases of Debian. Their roots are kept in target/dist-try.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/dist-tools.sh
 
-dist=${1:-${DIST:-${CARGO_TARGET_DIR:-target}/dist-packages}}
-[ -d "$dist" ] || { echo "$dist: there are no packages: make dist" >&2; exit 3; }
+target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+dist=${1:-${DIST:-$target_dir/dist-packages}}
+[ -f "$dist/SHA256SUMS" ] || fail "$dist has no packages" "make dist"
 dist=$(cd "$dist" && pwd)
+[ "$(id -u)" = 0 ] || fail "roots can be made only by root" "sudo scripts/dist-try.sh"
+version=$(workspace_version)
 own=$(dpkg --print-architecture)
+# Only the program of a release has its final size; a trial is larger.
+is_release=1
+[ "${PROFILE:-dist}" = dist ] || is_release=
 work=$(mktemp -d)
-# A kill in the middle leaves no mount behind.
-trap 'umount -q "$work"/*/proc 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
+roots=()
+clean() {
+    local root
+    for root in "${roots[@]}"; do
+        # A kill in the middle leaves no mount behind.
+        umount -q "$root/proc" "$root/dev/null" 2>/dev/null || true
+    done
+    rm -rf --one-file-system "$work"
+}
+trap clean EXIT
+trap 'exit 143' TERM INT HUP
 
-say() { printf '== %s\n' "$*"; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
+failed() { echo "FAILED: $*" >&2; exit 1; }
 not_run() { echo "not run: $1: $2"; }
+has() { command -v "$1" >/dev/null; }
+# Prints the output of a command only if it fails.
+quietly() { "$@" >"$work/said" 2>&1 || failed "$*: $(cat "$work/said")"; }
 
-(cd "$dist" && sha256sum --quiet --check SHA256SUMS) || fail "sums of $dist"
-
-# A program in a root, as that root has it; of another architecture by QEMU, which looks for libraries there.
-in_root() { # ROOT ARCHITECTURE COMMAND...
-    local root=$1 architecture=$2
-    shift 2
-    if [ "$architecture" = "$own" ]; then
-        chroot "$root" "$@"
-    else
-        local program=$1
-        shift
-        "$(emulator "$architecture")" -L "$root" "$root$program" "$@"
-    fi
+# Makes an empty root usable, and remembers it.
+enter_root() { # ROOT
+    mkdir -p "$1/proc" "$1/dev"
+    mount -t proc proc "$1/proc"
+    roots+=("$1")
+    [ -e "$1/dev/null" ] || mknod -m 666 "$1/dev/null" c 1 3
+}
+leave_root() { # ROOT
+    umount "$1/proc"
+    rm -rf --one-file-system "$1"
 }
 
-emulator() { # ARCHITECTURE
+# Unpacks a root of Debian's essential packages.
+debian_root() { # RELEASE FOLDER
+    local kept=$target_dir/dist-try/$1.tar
+    has mmdebstrap || { not_run "$1" "needs mmdebstrap"; return 1; }
+    if [ ! -s "$kept" ]; then
+        mkdir -p "$target_dir/dist-try"
+        if ! mmdebstrap --quiet --mode=root --variant=minbase "$1" "$target_dir/dist-try/new.tar" >"$work/said" 2>&1; then
+            not_run "$1" "mmdebstrap failed: $(tail -n 1 "$work/said")"
+            rm -f "$target_dir/dist-try/new.tar"
+            return 1
+        fi
+        mv "$target_dir/dist-try/new.tar" "$kept"
+    fi
+    mkdir "$2"
+    quietly tar --extract --file "$kept" --directory "$2" --exclude './dev/*'
+    enter_root "$2"
+}
+
+# Puts commands in place of systemd's that write down how they are called.
+stand_in_for_systemd() { # ROOT
+    local command
+    mkdir -p "$1/run/systemd/system" "$1/usr/local/bin"
+    # The root has no systemctl, and rpm does not look into /usr/local.
+    for command in /usr/bin/systemctl /usr/local/bin/deb-systemd-invoke; do
+        printf '#!/bin/sh\necho "%s $*" >>/calls\n' "${command##*/}" >"$1$command"
+        chmod 755 "$1$command"
+    done
+    touch "$1/calls"
+}
+# Fails unless systemd's commands have been called with these words since the last check; with none, unless nothing was
+# started, stopped or enabled.
+called() { # ROOT [WORDS]
+    if [ $# = 1 ]; then
+        ! grep -qwE 'start|restart|try-restart|stop|enable|disable' "$1/calls" || failed "calls of systemd: $(cat "$1/calls")"
+    else
+        grep -qF -- "$2" "$1/calls" || failed "no call '$2' of systemd, but: $(cat "$1/calls")"
+    fi
+    : >"$1/calls"
+}
+
+emulator() { # DEBIAN-ARCHITECTURE
     local cpu=$1
     case $1 in arm64) cpu=aarch64 ;; amd64) cpu=x86_64 ;; esac
     command -v "qemu-$cpu-static" || command -v "qemu-$cpu"
 }
 
-can_run() { [ "$1" = "$own" ] || emulator "$1" >/dev/null; }
-
-# What a user does first. The host is the captured one of a fixture, so that it is the same everywhere.
-use() { # ROOT ARCHITECTURE PROGRAM
-    mkdir -p "$1/captured" "$1/proc"
-    # As every root has it that programs run in: what others control is opened by way of it.
-    [ "$2" != "$own" ] || mount -t proc proc "$1/proc"
-    cp -r fixtures/x86-7.3-two-nodes/. "$1/captured"
-    local captured=/captured said
-    [ "$2" = "$own" ] || captured=$1/captured
-    said=$(in_root "$1" "$2" "$3" --version)
-    [ "${said#hugeleaf }" != "$said" ] || fail "--version says: $said"
+# Uses a program in a root. The host is the captured one of a fixture, so that it is the same everywhere.
+use() { # ROOT PROGRAM
+    local said command
+    cp -r fixtures/x86-7.3-two-nodes "$1/captured"
+    said=$(chroot "$1" "$2" --version)
+    [[ $said == "hugeleaf "* ]] || failed "--version prints: $said"
     for command in status mem verify; do
-        said=$(in_root "$1" "$2" "$3" "$command" --root "$captured" 2>&1) || [ $? = 1 ] || fail "$command: $said"
-        [ -n "$said" ] || fail "$command prints nothing"
+        said=$(chroot "$1" "$2" "$command" --root /captured 2>&1) || [ $? = 1 ] || failed "$command: $said"
+        [ -n "$said" ] || failed "$command prints nothing"
     done
-    in_root "$1" "$2" "$3" status --root "$captured" --json | grep -q '"schema": 1' || fail "status --json"
+    said=$(chroot "$1" "$2" status --root /captured --json)
+    [[ $said == '{'*'"schema": '* ]] || failed "status --json: $said"
+    chroot "$1" "$2" status >/dev/null || [ $? = 1 ] || failed "status of this host"
     rm -r "$1/captured"
-    [ "$2" != "$own" ] || umount "$1/proc"
 }
 
-deb() { # FILE
-    local file=$1 architecture root
-    architecture=$(dpkg-deb --field "$file" Architecture)
-    root=$work/deb-$architecture
-    if ! command -v mmdebstrap >/dev/null || [ "$(id -u)" != 0 ]; then
-        not_run "$(basename "$file")" "needs root and mmdebstrap"
-        return
-    fi
-    if ! can_run "$architecture"; then
-        not_run "$(basename "$file")" "needs qemu-user-static for $architecture"
-        return
-    fi
-    say "$(basename "$file") in a clean root"
-    # Of another architecture the packages are unpacked only: their scripts could not run. Ours has none.
-    local variant=minbase
-    [ "$architecture" = "$own" ] || variant=extract
-    mmdebstrap --quiet --mode=root --variant="$variant" --architectures="$architecture" \
-        --include=libc6,libgcc-s1,dpkg,bash,coreutils "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" 2>&1 | tail -n 3
-    find "$root" -path "$root/proc" -prune -o -print | sort >"$work/before"
-    cp "$file" "$root/hugeleaf.deb"
-    if [ "$architecture" = "$own" ]; then
-        chroot "$root" dpkg --install /hugeleaf.deb >"$work/dpkg" 2>&1 || fail "dpkg: $(cat "$work/dpkg")"
+# Loads the library of `run` into a program of the root.
+use_run() { # ROOT PROGRAM
+    chroot "$1" "$2" run -- /bin/sh -c 'grep -q hugeleaf /proc/self/maps' || failed "run does not load its library"
+    rm -rf "$1/var/cache/hugeleaf"
+}
+
+# Lists the files of a root, but for lists of package managers and files of running programs.
+list() { # ROOT
+    (cd "$1" && find . -path ./proc -prune -o ! -path './var/lib/dpkg/*' ! -path './var/lib/rpm/*' ! -path './var/cache/*' \
+        ! -path './var/log/*' ! -path './tmp/*' -print | sort)
+}
+nothing_left() { # ROOT LIST WAY
+    local left
+    left=$(list "$1" | comm -13 "$2" - | grep hugeleaf || true)
+    [ -z "$left" ] || failed "$3 leaves: $left"
+}
+
+check_manifest() {
+    say "checksums, manifest, bill of materials"
+    (cd "$dist" && sha256sum --quiet --check SHA256SUMS) || failed "checksums"
+    local file name
+    for file in "$dist"/*; do
+        name=${file##*/}
+        case $name in SHA256SUMS* | MANIFEST.md) continue ;; esac
+        grep -q "^| $name | .* | $(stat -c %s "$file") | " "$dist/MANIFEST.md" || failed "MANIFEST.md lacks $name"
+    done
+    for file in "$dist"/*.cdx.json; do
+        [ -e "$file" ] || { not_run "bill of materials" "was not made"; break; }
+        python3 - "$file" "$version" <<'END' || failed "$file"
+import json, sys
+with open(sys.argv[1]) as file:
+    text = file.read()
+bom = json.loads(text)
+assert bom["bomFormat"] == "CycloneDX" and bom["specVersion"] == "1.5", bom["specVersion"]
+assert bom["metadata"]["component"]["version"] == sys.argv[2]
+names = {component["name"] for component in bom["components"]}
+assert {"clap", "rustix", "libsqlite3-sys", "hugeleaf-host"} <= names, names
+assert not {"proptest", "trycmd"} & names, "it lists crates of tests"
+crates = [c for c in bom["components"] if not c["name"].startswith("hugeleaf")]
+unknown = [c["name"] for c in crates if not c.get("licenses") or not c.get("hashes")]
+assert not unknown, f"no licence or checksum: {unknown}"
+places = [word for word in ("/tmp", "/home/", "/root") if word in text]
+assert not places, f"names folders of the build machine: {places}"
+END
+    done
+}
+
+check_lints() {
+    say "lints"
+    local debs=("$dist"/*.deb) rpms=("$dist"/*.rpm)
+    if has lintian; then
+        # Packages of a trial have no address; scripts/release.sh demands one.
+        quietly lintian --allow-root --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog "${debs[@]}"
     else
-        dpkg-deb --extract "$root/hugeleaf.deb" "$root"
+        not_run "lintian" "apt-get install lintian"
     fi
-    rm "$root/hugeleaf.deb"
-    use "$root" "$architecture" /usr/bin/hugeleaf
-    in_root "$root" "$architecture" /usr/bin/hugeleaf run --help >/dev/null || fail "run --help"
+    if has rpmlint; then
+        quietly rpmlint --config packaging/rpmlint.toml "${rpms[@]}"
+    else
+        not_run "rpmlint" "apt-get install rpmlint"
+    fi
+    if has systemd-analyze; then
+        quietly systemd-analyze security --offline=true --threshold=25 contrib/systemd/hugeleaf-guard.service
+    else
+        not_run "exposure of the unit" "needs systemd-analyze"
+    fi
+    if has shellcheck; then
+        quietly shellcheck --severity=warning --external-sources scripts/dist*.sh scripts/release.sh scripts/test-{install,release}.sh \
+            packaging/install.sh packaging/deb/*
+    else
+        not_run "shellcheck" "apt-get install shellcheck"
+    fi
+}
+
+# Packs the staged files again, at another time and from files with other times, and as an older version for upgrades.
+pack_again() {
+    local architecture stage file
+    for architecture in x86-64 arm64; do
+        stage=$target_dir/dist-stage/$architecture
+        [ -d "$stage" ] && ls "$dist"/hugeleaf-"$version"-linux-"$architecture".tar.gz >/dev/null 2>&1 || continue
+        say "$architecture: pack again"
+        cp -r "$stage" "$work/stage"
+        scripts/dist-pack.sh "$version" "$architecture" "$work/stage" "$work/again"
+        PACK='deb rpm' scripts/dist-pack.sh 0.0.9 "$architecture" "$work/stage" "$work/older"
+        rm -r "$work/stage"
+    done
+    [ -d "$work/again" ] || { not_run "packing again, upgrades" "needs target/dist-stage of scripts/dist.sh"; return; }
+    for file in "$work"/again/*; do
+        cmp "$file" "$dist/${file##*/}" || failed "packing again gives other bytes"
+    done
+    rm -r "$work/again"
+}
+
+older() { # PATTERN
+    local found
+    found=$(compgen -G "$work/older/$1") || return 1
+    echo "$found"
+}
+
+try_deb() { # RELEASE
+    local root=$work/$1 deb=$dist/hugeleaf_$version-1_$own.deb before=$work/before old start
+    say "$1: package for Debian"
+    debian_root "$1" "$root" || return 0
+    stand_in_for_systemd "$root"
+    list "$root" >"$before"
+    cp "$deb" "$root/hugeleaf.deb"
+    start=$(date +%s%N)
+    quietly chroot "$root" apt-get install --yes /hugeleaf.deb
+    chroot "$root" hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
+    echo "$1: from the package to status in $((($(date +%s%N) - start) / 1000000)) ms"
+    called "$root"
+    use "$root" hugeleaf
+    use_run "$root" hugeleaf
+    chroot "$root" hugeleaf guard --check >/dev/null || failed "the shipped rules"
+    chroot "$root" getent group hugeleaf >/dev/null || failed "no group"
+    [ "$(stat -c %a "$root/var/lib/hugeleaf")" = 755 ] || failed "/var/lib/hugeleaf cannot be read by ordinary users"
+    local command contents
+    contents=$(dpkg-deb --contents "$deb")
     for command in '' -status -mem -why -promote -prove -plan -apply -run -top -guard -metrics -trace-show -bench-chase; do
-        gzip -t "$root/usr/share/man/man1/hugeleaf$command.1.gz" || fail "no manual page hugeleaf$command"
+        [[ $contents == *"/man1/hugeleaf$command.1.gz"* ]] || failed "no manual page hugeleaf$command"
     done
     bash -n "$root/usr/share/bash-completion/completions/hugeleaf"
-    [ -s "$root/usr/share/zsh/vendor-completions/_hugeleaf" ] || fail "no completions of zsh"
-    [ -s "$root/usr/share/fish/vendor_completions.d/hugeleaf.fish" ] || fail "no completions of fish"
-    [ -s "$root/usr/lib/systemd/system/hugeleaf-guard.service" ] || fail "no unit of the guard"
-    in_root "$root" "$architecture" /usr/bin/hugeleaf guard --check >/dev/null || fail "guard --check"
-    [ "$(stat -c %a "$root/var/lib/hugeleaf")" = 755 ] || fail "/var/lib/hugeleaf cannot be read by ordinary users"
-    local size left
-    size=$(stat -c %s "$root/usr/bin/hugeleaf")
-    echo "$(basename "$file"): size of the program: $((size / 1000)) kB"
-    if [ "$architecture" = "$own" ]; then
-        # Loads its library into a program of that root.
-        mount -t proc proc "$root/proc"
-        chroot "$root" /usr/bin/hugeleaf run -- /bin/sh -c 'grep -q hugeleaf /proc/self/maps' ||
-            { umount "$root/proc"; fail "run does not load its library"; }
-        umount "$root/proc"
-        chroot "$root" dpkg --purge hugeleaf >"$work/dpkg" 2>&1 || fail "dpkg: $(cat "$work/dpkg")"
-        find "$root" -path "$root/proc" -prune -o -print | sort >"$work/after"
-        # dpkg's own lists have changed; nothing of ours is left.
-        left=$(comm -13 "$work/before" "$work/after" | grep hugeleaf || true)
-        [ -z "$left" ] || fail "left behind: $left"
+
+    echo "# mine" >>"$root/etc/hugeleaf/guard.toml"
+    if old=$(older "hugeleaf_*_$own.deb"); then
+        cp "$old" "$root/old.deb"
+        quietly chroot "$root" dpkg --install /old.deb
+        installed "$root" 0.0.9-1
+        called "$root" "deb-systemd-invoke try-restart hugeleaf-guard.service"
+        quietly chroot "$root" dpkg --install /hugeleaf.deb
+        installed "$root" "$version-1"
+        # Unpacked and not configured, as after a kill.
+        quietly chroot "$root" dpkg --unpack /old.deb
+        quietly chroot "$root" dpkg --unpack /hugeleaf.deb
+        use "$root" hugeleaf
+        quietly chroot "$root" dpkg --configure --pending
+        called "$root" "deb-systemd-invoke try-restart hugeleaf-guard.service"
+        installed "$root" "$version-1"
+        rm "$root/old.deb"
     fi
-    rm -rf "$root"
+    tail -n 1 "$root/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "an upgrade replaced the rules"
+
+    # Beside a release in /usr/local.
+    mkdir "$root/release"
+    cp "$dist"/{install.sh,SHA256SUMS,hugeleaf-"$version"-linux-*.tar.gz} "$root/release/"
+    quietly chroot "$root" sh /release/install.sh
+    grep -q "this unit replaces the one of the package" "$work/said" || failed "install.sh does not name the package"
+    use "$root" /usr/local/bin/hugeleaf
+    use "$root" /usr/bin/hugeleaf
+    quietly chroot "$root" sh /release/install.sh --remove
+    use "$root" /usr/bin/hugeleaf
+
+    touch "$root/var/lib/hugeleaf/guard.json"
+    quietly chroot "$root" dpkg --remove hugeleaf
+    called "$root" "deb-systemd-invoke stop hugeleaf-guard.service"
+    [ ! -e "$root/usr/bin/hugeleaf" ] || failed "the program is still there"
+    tail -n 1 "$root/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "the removal took the rules"
+    quietly chroot "$root" dpkg --purge hugeleaf
+
+    say "$1: archive by install.sh"
+    mkdir -m 777 "$root/home/user"
+    quietly chroot --userspec 65534:65534 "$root" env HOME=/home/user sh /release/install.sh
+    chroot --userspec 65534:65534 "$root" /home/user/.local/bin/hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
+    [ -s "$root/home/user/.local/share/systemd/user/hugeleaf-guard.service" ] || failed "no unit for the user"
+    quietly chroot --userspec 65534:65534 "$root" env HOME=/home/user sh /release/install.sh --remove
+    rm -r "$root/home/user"
+    start=$(date +%s%N)
+    quietly chroot "$root" sh /release/install.sh
+    chroot "$root" /usr/local/bin/hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
+    echo "$1: from the archive to status in $((($(date +%s%N) - start) / 1000000)) ms"
+    use "$root" /usr/local/bin/hugeleaf
+    called "$root" "systemctl try-restart hugeleaf-guard.service"
+    quietly chroot "$root" sh /release/install.sh --remove
+    called "$root" "systemctl disable --now hugeleaf-guard.service"
+    rm -r "$root/release" "$root/hugeleaf.deb" "$root/etc/hugeleaf"
+    nothing_left "$root" "$before" "removal and purge"
+    leave_root "$root"
 }
 
-static() { # FILE
-    local file=$1 name architecture root
-    name=$(basename "$file" .tar.xz)
-    case $name in
-    *-linux-x86-64) architecture=amd64 ;;
-    *-linux-arm64) architecture=arm64 ;;
-    *) fail "$file: unknown architecture" ;;
-    esac
-    if ! can_run "$architecture" || [ "$(id -u)" != 0 ]; then
-        not_run "$name" "needs root, and qemu-user-static for $architecture"
+installed() { # ROOT VERSION
+    local got
+    got=$(chroot "$1" dpkg-query --show --showformat '${Version} ${db:Status-Status}' hugeleaf)
+    [ "$got" = "$2 installed" ] || failed "the package is $got, expected $2"
+}
+
+# There is no distribution of rpm packages to install from. The root is Debian's, with a database of rpm of its own.
+try_rpm() {
+    local machine root=$work/rpm before=$work/before old rpm_in_root
+    machine=$(uname -m)
+    local rpm=$dist/hugeleaf-$version-1.$machine.rpm
+    say "package for rpm"
+    if ! has rpm; then
+        not_run "rpm" "apt-get install rpm dnf createrepo-c"
         return
     fi
-    say "$name in an empty root"
-    root=$work/$name-root
-    mkdir "$root"
-    tar --extract --file "$file" --directory "$root" --strip-components 1
-    [ -z "$(find "$root" -name 'lib*.so*')" ] || fail "it contains libraries"
-    use "$root" "$architecture" /bin/hugeleaf
-    gzip -t "$root/share/man/man1/hugeleaf.1.gz"
-    echo "$name: size of the program: $(($(stat -c %s "$root/bin/hugeleaf") / 1000)) kB"
-    if [ "$architecture" = "$own" ]; then
-        # It is static; what it starts is not.
-        "$root/bin/hugeleaf" run -- /bin/sh -c 'grep -q hugeleaf /proc/self/maps' || fail "run does not load its library"
+    debian_root "${releases[0]}" "$root" || return 0
+    stand_in_for_systemd "$root"
+    list "$root" >"$before"
+    rpm_in_root=(rpm --root "$root" --force-debian)
+    if old=$(older "hugeleaf-*.$machine.rpm"); then
+        quietly "${rpm_in_root[@]}" --install "$old"
+        called "$root"
+        echo "# mine" >>"$root/etc/hugeleaf/guard.toml"
+        quietly "${rpm_in_root[@]}" --upgrade "$rpm"
+        called "$root" "systemctl try-restart hugeleaf-guard.service"
+        quietly "${rpm_in_root[@]}" --upgrade --oldpackage "$old"
+        quietly "${rpm_in_root[@]}" --upgrade "$rpm"
+        tail -n 1 "$root/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "an upgrade replaced the rules"
+    else
+        quietly "${rpm_in_root[@]}" --install "$rpm"
+        echo "# mine" >>"$root/etc/hugeleaf/guard.toml"
     fi
-    rm -rf "$root"
+    [ "$("${rpm_in_root[@]}" --query hugeleaf)" = "hugeleaf-$version-1.$machine" ] || failed "rpm --query"
+    [[ $("${rpm_in_root[@]}" --query --docfiles hugeleaf) == */man1/hugeleaf-promote.1.gz* ]] || failed "no manual pages"
+    [ "$("${rpm_in_root[@]}" --verify hugeleaf | grep -v 'c /etc/hugeleaf/guard.toml$')" = "" ] || failed "rpm --verify"
+    use "$root" /usr/bin/hugeleaf
+    use_run "$root" /usr/bin/hugeleaf
+    chroot "$root" hugeleaf guard --check >/dev/null || failed "the shipped rules"
+    chroot "$root" getent group hugeleaf >/dev/null || failed "no group"
+    quietly "${rpm_in_root[@]}" --erase hugeleaf
+    called "$root" "systemctl --no-reload disable --now hugeleaf-guard.service"
+    grep -qx '# mine' "$root/etc/hugeleaf/guard.toml.rpmsave" || failed "the removal took the rules"
+    rm -r "$root/etc/hugeleaf"
+    nothing_left "$root" "$before" "the removal"
+
+    if has dnf && has createrepo_c; then
+        mkdir "$work/repository"
+        cp "$rpm" "$work/repository"
+        quietly createrepo_c "$work/repository"
+        local dnf=(dnf --assumeyes --installroot "$root" --releasever 1 --disablerepo '*' --setopt cachedir=/var/cache/dnf
+            --repofrompath "release,file://$work/repository" --enablerepo release --nogpgcheck)
+        quietly "${dnf[@]}" install hugeleaf
+        use "$root" /usr/bin/hugeleaf
+        quietly "${dnf[@]}" remove hugeleaf
+        rm -r "$work/repository"
+        [ ! -e "$root/usr/bin/hugeleaf" ] || failed "dnf leaves the program"
+    else
+        not_run "dnf" "apt-get install dnf createrepo-c"
+    fi
+    leave_root "$root"
 }
 
-for file in "$dist"/*.deb; do deb "$file"; done
-for file in "$dist"/hugeleaf-*-linux-*.tar.xz; do
-    case $file in *-symbols.tar.xz) ;; *) static "$file" ;; esac
-done
+# Where there is nothing else, not even a C library.
+try_archive() { # FILE
+    local name root=$work/empty architecture folder
+    name=$(basename "$1" .tar.gz)
+    case $name in *-x86-64) architecture=amd64 ;; *) architecture=arm64 ;; esac
+    say "$name in an empty root"
+    mkdir "$root"
+    gzip -dc "$1" | tar --extract --directory "$root" --strip-components 1
+    [ -z "$(find "$root" -name '*.so*')" ] || failed "it contains libraries"
+    gzip -t "$root/share/man/man1/hugeleaf.1.gz"
+    for folder in "$PWD" "$target_dir" "${CARGO_HOME:-$HOME/.cargo}" "$(rustc --print sysroot)"; do
+        ! grep -aqF "$folder/" "$root/bin/hugeleaf" || failed "the program names a folder of the build machine: $folder"
+    done
+    echo "$name: program of $(($(stat -c %s "$root/bin/hugeleaf") / 1000)) kB"
+    if [ "$architecture" = "$own" ]; then
+        enter_root "$root"
+        use "$root" /bin/hugeleaf
+        umount "$root/proc"
+    elif emulator "$architecture" >/dev/null; then
+        "$(emulator "$architecture")" "$root/bin/hugeleaf" status --root fixtures/x86-7.3-two-nodes --json >"$work/said" ||
+            failed "status --json: $(cat "$work/said")"
+    else
+        not_run "$name" "apt-get install qemu-user-static"
+    fi
+    rm -rf --one-file-system "$root"
+}
+
+try_image() { # FILE
+    local bytes layout=$work/image bundle=$work/bundle said
+    bytes=$(stat -c %s "$1")
+    say "$(basename "$1"): $((bytes / 1000)) kB"
+    [ -z "$is_release" ] || [ "$bytes" -le 8000000 ] || failed "the image has more than 8 MB"
+    case $1 in *-"$(uname -m | sed 's/_/-/; s/aarch64/arm64/')".tar) ;; *) return ;; esac
+    if ! has skopeo || ! has umoci || ! has runc; then
+        not_run "the image" "apt-get install skopeo umoci runc"
+        return
+    fi
+    said=$(skopeo inspect --config "oci-archive:$1") || failed "skopeo inspect"
+    [[ $said == *'"/bin/hugeleaf"'* && $said == *'"MIT OR Apache-2.0"'* ]] || failed "configuration of the image: $said"
+    # umoci knows layers compressed by gzip only; skopeo changes that.
+    quietly skopeo copy --dest-compress-format gzip --dest-compress "oci-archive:$1" "oci:$layout:image"
+    quietly umoci unpack --image "$layout:image" "$bundle"
+    [ "$(find "$bundle/rootfs" -type f | wc -l)" = 2 ] || failed "the image has other files than program and licences"
+    said=$(runc --root "$work/runc" run --bundle "$bundle" "hugeleaf-try-$$" </dev/null 2>&1) || [ $? = 1 ] || failed "runc: $said"
+    [ -n "$said" ] || failed "status in the image prints nothing"
+    rm -rf "$layout" "$bundle"
+}
+
+try_library() {
+    local deb root=$work/library triplet prefix=$work/dev said
+    deb=$(compgen -G "$dist/libhugeleaf[0-9]*_$own.deb") || { not_run "C library" "was not built"; return; }
+    triplet=$(uname -m)-linux-gnu
+    say "C library"
+    debian_root "${releases[0]}" "$root" || return 0
+    if ! has gcc || ! has pkg-config; then
+        not_run "C library" "apt-get install gcc pkg-config"
+        leave_root "$root"
+        return
+    fi
+    mkdir "$prefix"
+    dpkg-deb --extract "$deb" "$prefix"
+    dpkg-deb --extract "$dist"/libhugeleaf-dev_*_"$own".deb "$prefix"
+    read -ra said < <(PKG_CONFIG_PATH=$prefix/usr/lib/$triplet/pkgconfig PKG_CONFIG_SYSROOT_DIR=$prefix pkg-config --cflags --libs hugeleaf)
+    cat >"$work/version.c" <<'END'
+#include <hugeleaf.h>
+#include <stdio.h>
+int main(void) { return puts(hl_version()) < 0; }
+END
+    gcc -Werror -o "$root/version" "$work/version.c" "${said[@]}"
+    cp "$deb" "$root/library.deb"
+    # The header is for compiling, so the library alone is enough to run.
+    quietly chroot "$root" dpkg --install /library.deb
+    [ "$(chroot "$root" /version)" = "$version" ] || failed "a program does not run with the library"
+    quietly chroot "$root" dpkg --purge "$(dpkg-deb --field "$deb" Package)"
+    gcc -Werror -o "$root/version" -I"$prefix/usr/include" "$work/version.c" "$prefix/usr/lib/$triplet/libhugeleaf.a" -lpthread -ldl -lm
+    [ "$(chroot "$root" /version)" = "$version" ] || failed "a program does not run with the static library"
+    if has rpm; then
+        [[ $(rpm --query --package --provides "$dist"/libhugeleaf[0-9]*."$(uname -m)".rpm) == *libhugeleaf.so.* ]] ||
+            failed "the package for rpm does not provide the library"
+    fi
+    leave_root "$root"
+}
+
+read -ra releases <<<"${ROOTS:-bookworm trixie}"
+check_manifest
+check_lints
+pack_again
+for release in "${releases[@]}"; do try_deb "$release"; done
+try_rpm
+for file in "$dist"/hugeleaf-*-linux-*.tar.gz; do try_archive "$file"; done
+for file in "$dist"/hugeleaf-*-oci-*.tar; do try_image "$file"; done
+try_library
 say "all packages work"

@@ -1,195 +1,282 @@
 #!/usr/bin/env bash
-# Makes what is given away, fully optimised: scripts/dist.sh [ARCHITECTURE...], x86-64 and arm64 where none is named.
-# Of each: a package for Debian with the program, its manual pages and completions; the same in an archive with a
-# static program (musl), which runs on any Linux; and the symbols of both, apart. They lie in target/dist-packages
-# (DIST), with their sums. scripts/dist-try.sh installs and uses each in a root of its own.
-# PROFILE=guest compiles quickly, to try the packing. Needs Debian or Ubuntu (apt and dpkg), rustup, and for the other
-# architecture its gcc.
+# Makes the packages of a release in target/dist-packages (DIST): scripts/dist.sh [x86-64] [arm64]
+#
+# For each architecture (both by default): packages for Debian and for rpm, a static archive, an OCI image, packages of
+# the C library, and the debug symbols. For all: the installer, the bill of materials (CycloneDX), a manifest page and
+# the checksums. The program is static (musl), so each form runs on any Linux.
+#
+# The same commit gives the same bytes on machines with the same compilers.
+# PROFILE=guest compiles faster, for trials of the packages.
+# Requires Debian or Ubuntu (apt, dpkg), rustup and Python 3.10; for the other architecture also its gcc.
+# scripts/dist-try.sh installs and uses each package in a root of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/dist-tools.sh
 
 profile=${PROFILE:-dist}
-target_dir=${CARGO_TARGET_DIR:-target}
+mkdir -p "${CARGO_TARGET_DIR:-target}"
+target_dir=$(cd "${CARGO_TARGET_DIR:-target}" && pwd -P)
+export CARGO_TARGET_DIR=$target_dir
 dist=${DIST:-$target_dir/dist-packages}
 [ $# -gt 0 ] || set -- x86-64 arm64
-version=$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)
-# The same sources give the same packages: nothing in them is of today.
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)
+version=$(workspace_version)
+SOURCE_DATE_EPOCH=$(source_date)
 export SOURCE_DATE_EPOCH
+# Modes of files do not depend on the user who builds.
+umask 022
 
-say() { printf '== %s\n' "$*"; }
-fail() { printf '%s\n  next: %s\n' "$1" "$2" >&2; exit 3; }
-need() { command -v "$1" >/dev/null || fail "$1 is missing" "apt-get install --no-install-recommends $2"; }
-
-need dpkg-deb dpkg
-need apt-get apt
-need rustup rustup
-mkdir -p "$dist"
-dist=$(cd "$dist" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-# The headers of musl for an architecture by Debian's name, from Debian's package of them: Rust brings musl itself, and
-# SQLite is C. With lists of its own: what is installed here is neither asked nor changed.
-musl_headers() { # ARCHITECTURE FOLDER
-    mkdir -p "$2/lists/partial" "$2/cache/archives/partial"
-    : >"$2/status"
-    local options=(-qq -o "APT::Architecture=$1" -o "APT::Architectures::=$1" -o "Dir::State::Lists=$2/lists"
-        -o "Dir::State::status=$2/status" -o "Dir::Cache=$2/cache" -o Debug::NoLocking=1 -o APT::Sandbox::User=root)
-    apt-get "${options[@]}" update
-    (cd "$2" && apt-get "${options[@]}" download musl-dev && dpkg-deb -x musl-dev_*.deb .)
-}
-
-# The program for a target, as cargo leaves it: what else is set is for that target alone.
-compile() { # TARGET
-    rustup target list --installed | grep -qx "$1" || rustup target add "$1"
-    cargo build --quiet --locked --profile "$profile" --package hugeleaf-cli --target "$1"
-}
-
-# The program without symbols, and the symbols in a file that debuggers find by its name.
-strip_into() { # PROGRAM TOOL-PREFIX FOLDER NAME
-    "$2objcopy" --only-keep-debug --compress-debug-sections "$1" "$3/$4.debug"
-    "$2strip" --strip-all -o "$3/$4" "$1"
-    (cd "$3" && "$2objcopy" --add-gnu-debuglink="$4.debug" "$4")
-}
-
-# Manual pages and completions are those of the program that runs here, whatever it was compiled for.
-documents() { # FOLDER
-    cargo build --quiet --locked --profile guest --package hugeleaf-cli
-    local own=$target_dir/guest/hugeleaf
-    "$own" manpages "$1/man"
-    mkdir -p "$1/completions"
-    for shell in bash zsh fish; do "$own" completions "$shell" >"$1/completions/$shell"; done
-}
-
-# Who holds rights in what: our licences, and those of each crate that is compiled in.
-copyright() {
-    echo "hugeleaf is Copyright (c) the hugeleaf developers, under MIT or Apache 2.0, at your choice."
-    echo "Its program contains these libraries, each under its own licence:"
-    echo
-    cargo tree --locked --package hugeleaf-cli --edges normal --target all --prefix none --format '{p} ({l})' |
-        sed -E 's/ \([^)]*\/crates\/[^)]*\)//; s/ \(\*\)$//' | grep -v '^hugeleaf' | sort -u
-    printf '\n== MIT\n\n'; cat LICENSE-MIT
-    printf '\n== Apache 2.0\n\n'; cat LICENSE-APACHE
-}
-
-# What stands in both packages, below a prefix.
-common() { # ROOT
-    install -d "$1/share/man/man1" "$1/share/bash-completion/completions" "$1/share/zsh/vendor-completions" \
-        "$1/share/fish/vendor_completions.d" "$1/share/doc/hugeleaf"
-    install -m 644 "$work"/documents/man/*.1 "$1/share/man/man1"
-    gzip -9n "$1"/share/man/man1/*.1
-    install -m 644 "$work/documents/completions/bash" "$1/share/bash-completion/completions/hugeleaf"
-    install -m 644 "$work/documents/completions/zsh" "$1/share/zsh/vendor-completions/_hugeleaf"
-    install -m 644 "$work/documents/completions/fish" "$1/share/fish/vendor_completions.d/hugeleaf.fish"
-    install -m 644 "$work/copyright" README.md SECURITY.md "$1/share/doc/hugeleaf"
-    gzip -9nc CHANGELOG.md >"$1/share/doc/hugeleaf/changelog.gz"
-    chmod 644 "$1/share/doc/hugeleaf/changelog.gz"
-}
-
-# All times are those of the sources.
-settle_times() { find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; }
-
-# The libraries that the program asks for, with the versions that it needs of them.
-depends() { # PROGRAM TOOL-PREFIX
-    local newest
-    newest=$("$2objdump" -T "$1" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
-    echo "libc6 (>= $newest), libgcc-s1"
-}
-
-deb() { # DEBIAN-ARCHITECTURE TARGET TOOL-PREFIX
-    local root=$work/deb-$1 out=$work/out-$1
-    mkdir -p "$root/usr/bin" "$root/DEBIAN" "$out"
-    compile "$2"
-    strip_into "$target_dir/$2/$profile/hugeleaf" "$3" "$out" hugeleaf
-    install -m 755 "$out/hugeleaf" "$root/usr/bin/hugeleaf"
-    common "$root/usr"
-    # The journal of `apply`, which `undo` reads. Ordinary users read it too: `verify` and `plan` compare with it.
-    install -d -m 755 "$root/var/lib/hugeleaf"
-    # The guard does nothing until somebody enables it. Rules for alarms and a dashboard are documents here.
-    install -D -m 644 contrib/systemd/hugeleaf-guard.service "$root/usr/lib/systemd/system/hugeleaf-guard.service"
-    install -D -m 644 contrib/sysusers.d/hugeleaf.conf "$root/usr/lib/sysusers.d/hugeleaf.conf"
-    install -D -m 644 contrib/prometheus/hugeleaf.rules.yml "$root/usr/share/doc/hugeleaf/prometheus/hugeleaf.rules.yml"
-    install -D -m 644 contrib/grafana/hugeleaf.json "$root/usr/share/doc/hugeleaf/grafana/hugeleaf.json"
-    cat >"$root/DEBIAN/control" <<END
-Package: hugeleaf
-Version: $version
-Architecture: $1
-Maintainer: The hugeleaf developers <hugeleaf@localhost>
-Depends: $(depends "$out/hugeleaf" "$3")
-Section: admin
-Priority: optional
-Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
-Description: huge pages for running servers
- Shows the page sizes of each process and why they are not larger, promotes
- the memory of running servers to huge pages, plans and reserves pools, starts
- programs on huge pages, and measures the effect.
-END
-    # `run` keeps the library that it loads there. The journal stays as long as there is something to undo; what the
-    # guard knows and its log do not.
-    cat >"$root/DEBIAN/postrm" <<'END'
-#!/bin/sh
-set -e
-[ "$1" != purge ] || rm -rf /var/cache/hugeleaf /var/log/hugeleaf /var/lib/hugeleaf/guard.json
-END
-    chmod 755 "$root/DEBIAN/postrm"
-    (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
-    settle_times "$root"
-    dpkg-deb --root-owner-group -Zxz --build "$root" "$dist/hugeleaf_${version}_$1.deb" >/dev/null
-    symbols "$out" hugeleaf "hugeleaf_${version}_$1-symbols"
-}
-
-archive() { # ARCHITECTURE TARGET TOOL-PREFIX DEBIAN-ARCHITECTURE
-    local name=hugeleaf-$version-linux-$1 out=$work/static-$1
-    local root=$work/$name musl=$work/musl-$1 gcc=${3}gcc
-    mkdir -p "$root/bin" "$out"
-    musl_headers "$4" "$musl"
-    local headers flags variable=${2//-/_}
-    headers=$(echo "$musl"/usr/include/*-linux-musl)
-    # The compiler's own headers, musl's, and no others. What gcc would take of glibc and libgcc is not there.
-    flags="-nostdinc -isystem $headers -isystem $("$gcc" -print-file-name=include) -U_FORTIFY_SOURCE"
-    [ "$1" != arm64 ] || flags="$flags -mno-outline-atomics"
-    (
-        export "CC_$variable=$gcc" "AR_$variable=${3}ar" "CFLAGS_$variable=$flags"
-        export "CARGO_TARGET_${variable^^}_LINKER=$gcc"
-        compile "$2"
-    )
-    strip_into "$target_dir/$2/$profile/hugeleaf" "$3" "$out" hugeleaf
-    install -m 755 "$out/hugeleaf" "$root/bin/hugeleaf"
-    common "$root"
-    settle_times "$root"
-    tar --create --sort=name --owner=0 --group=0 --numeric-owner --directory "$work" "$name" |
-        xz -T0 -6 >"$dist/$name.tar.xz"
-    symbols "$out" hugeleaf "$name-symbols"
-}
-
-symbols() { # FOLDER PROGRAM NAME
-    touch --date="@$SOURCE_DATE_EPOCH" "$1/$2.debug"
-    tar --create --owner=0 --group=0 --numeric-owner --directory "$1" "$2.debug" | xz -T0 -3 >"$dist/$3.tar.xz"
-}
-
-say "manual pages, completions, licences"
-mkdir -p "$work/documents"
-documents "$work/documents"
-copyright >"$work/copyright"
-own=$(uname -m)
 for architecture in "$@"; do
     case $architecture in
+    x86-64 | arm64) ;;
+    *)
+        echo "usage: $0 [x86-64] [arm64]" >&2
+        exit 2
+        ;;
+    esac
+done
+need dpkg-deb dpkg
+need apt-get apt
+need objcopy binutils
+need rustup rustup
+need python3 python3
+
+# Sets `cpu`, `debian` and `tools` (the prefix of its binutils and gcc) for an architecture.
+select_architecture() { # ARCHITECTURE
+    case $1 in
     x86-64) cpu=x86_64 debian=amd64 ;;
     arm64) cpu=aarch64 debian=arm64 ;;
-    *) echo "usage: $0 [x86-64] [arm64]" >&2; exit 2 ;;
     esac
-    prefix=
-    if [ "$cpu" != "$own" ]; then
-        prefix=$cpu-linux-gnu-
-        need "${prefix}gcc" "gcc-${prefix//_/-}"
-        export "CARGO_TARGET_${cpu^^}_UNKNOWN_LINUX_GNU_LINKER=${prefix}gcc"
+    tools=
+    if [ "$cpu" != "$(uname -m)" ]; then
+        tools=$cpu-linux-gnu-
+        need "${tools}gcc" "gcc-${tools//_/-}"
     fi
-    say "$architecture: package for Debian"
-    deb "$debian" "$cpu-unknown-linux-gnu" "$prefix"
-    say "$architecture: archive with a static program"
-    archive "$architecture" "$cpu-unknown-linux-musl" "$prefix" "$debian"
+}
+
+# Unpacks Debian's musl headers. SQLite is C and needs them; Rust brings the library. The lists of packages are separate,
+# so the build neither reads nor changes those of the host. The folder is kept: its name is part of the compiler's flags.
+musl_headers() { # DEBIAN-ARCHITECTURE
+    local folder=$target_dir/musl/$1
+    [ ! -e "$folder/complete" ] || return 0
+    rm -rf "$folder"
+    mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+    : >"$folder/status"
+    local options=(-qq -o "APT::Architecture=$1" -o "APT::Architectures::=$1" -o "Dir::State::Lists=$folder/lists"
+        -o "Dir::State::status=$folder/status" -o "Dir::Cache=$folder/cache" -o Debug::NoLocking=1
+        -o APT::Sandbox::User=root)
+    apt-get "${options[@]}" update
+    (cd "$folder" && apt-get "${options[@]}" download musl-dev && dpkg-deb -x musl-dev_*.deb .)
+    rm -rf "$folder/lists" "$folder/cache"
+    touch "$folder/complete"
+}
+
+# Prints pairs FOLDER=NAME. Each folder of this machine gets a fixed name in debug information and panic messages.
+fixed_names() {
+    local sysroot commit
+    sysroot=$(rustc --print sysroot)
+    commit=$(rustc --version --verbose | sed -n 's/^commit-hash: //p')
+    # The compiler uses the last name that fits.
+    echo "$(pwd -P)=/usr/src/hugeleaf"
+    echo "$target_dir=/usr/src/hugeleaf/target"
+    echo "$sysroot/lib/rustlib/src/rust=/rustc/$commit"
+    cargo metadata --locked --format-version 1 | grep -o '"manifest_path":"[^"]*/registry/src/[^/"]*' |
+        sed 's/^"manifest_path":"//; s|$|=/usr/src/crates|' | sort -u
+}
+
+compile() { # TARGET PACKAGE [CFLAGS…]
+    local target=$1 package=$2 variable=${1//-/_} names rust=() c=("${@:3}")
+    rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+    cargo fetch --locked --quiet
+    mapfile -t names < <(fixed_names)
+    rust=("${names[@]/#/--remap-path-prefix=}")
+    c+=("${names[@]/#/-ffile-prefix-map=}")
+    (
+        # Linker and flags apply to this target alone.
+        export "CC_$variable=${tools}gcc" "AR_$variable=${tools}ar" "CFLAGS_$variable=${c[*]}"
+        export "CARGO_TARGET_${variable^^}_LINKER=${tools}gcc"
+        CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust[*]}")
+        export CARGO_ENCODED_RUSTFLAGS
+        cargo build --quiet --locked --profile "$profile" --package "$package" --target "$target"
+    )
+}
+
+compile_program() {
+    local gcc=${tools}gcc flags
+    musl_headers "$debian"
+    # The compiler's own headers and musl's, and no others. Rust's musl lacks the functions that gcc would call in glibc
+    # (fortified ones) and in libgcc (atomics out of line).
+    flags=(-nostdinc -isystem "$(echo "$target_dir/musl/$debian"/usr/include/*-linux-musl)"
+        -isystem "$("$gcc" -print-file-name=include)" -U_FORTIFY_SOURCE)
+    [ "$cpu" != aarch64 ] || flags+=(-mno-outline-atomics)
+    compile "$cpu-unknown-linux-musl" hugeleaf-cli "${flags[@]}"
+}
+
+# The program without symbols, and the symbols in a file that debuggers find by the link.
+split_symbols() { # FILE STRIPPED
+    local debug=$stage/symbols/${2##*/}.debug
+    mkdir -p "$stage/symbols"
+    "${tools}objcopy" --only-keep-debug --compress-debug-sections "$1" "$debug"
+    "${tools}strip" --strip-all -o "$2" "$1"
+    "${tools}objcopy" --add-gnu-debuglink="$debug" "$2"
+}
+
+# Prints our licences, and those of each crate that is compiled in, with the place of its source.
+copyright() { # PACKAGE TARGET
+    echo "hugeleaf is Copyright (c) the hugeleaf developers, under MIT or Apache 2.0, at your choice."
+    echo "It contains these libraries. Each has its own licence and the place of its source:"
+    echo
+    cargo tree --locked --package "$1" --edges normal,no-proc-macro --target "$2" --prefix none --format '{p} ({l}) {r}' |
+        sed 's/ (\*)$//' | grep -v '^hugeleaf' | sort -u
+    printf '\n== MIT\n\n'
+    cat LICENSE-MIT
+    printf '\n== Apache 2.0\n\n'
+    cat LICENSE-APACHE
+}
+
+# Prints a program that runs here, for manual pages and completions: ours, or a quick build if only another architecture
+# is packed.
+own_program() {
+    local machine ours
+    machine=$(uname -m)
+    ours=$target_dir/$machine-unknown-linux-musl/$profile/hugeleaf
+    if [ "$cpu" = "$machine" ] || [ -x "$ours" ]; then
+        echo "$ours"
+    else
+        cargo build --quiet --locked --profile guest --package hugeleaf-cli
+        echo "$target_dir/guest/hugeleaf"
+    fi
+}
+
+# Lays out the program's files below a prefix, as the archive has them. The packages place the same files.
+stage_program() {
+    local root=$stage/program share=$stage/program/share own
+    mkdir -p "$root/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/site-functions" \
+        "$share/fish/vendor_completions.d" "$share/doc/hugeleaf"
+    split_symbols "$target_dir/$cpu-unknown-linux-musl/$profile/hugeleaf" "$root/bin/hugeleaf"
+    own=$(own_program)
+    "$own" manpages "$share/man/man1"
+    gzip -9n "$share"/man/man1/*.1
+    "$own" completions bash >"$share/bash-completion/completions/hugeleaf"
+    "$own" completions zsh >"$share/zsh/site-functions/_hugeleaf"
+    "$own" completions fish >"$share/fish/vendor_completions.d/hugeleaf.fish"
+    install -D -m 644 -t "$root/lib/systemd/system" contrib/systemd/hugeleaf-guard.service
+    install -D -m 644 -t "$root/lib/systemd/user" contrib/systemd/user/hugeleaf-guard.service
+    install -D -m 644 -t "$root/lib/sysusers.d" contrib/sysusers.d/hugeleaf.conf
+    install -D -m 644 -t "$root/etc/hugeleaf" packaging/guard.toml
+    install -D -m 644 -t "$share/doc/hugeleaf" README.md SECURITY.md
+    install -D -m 644 -t "$share/doc/hugeleaf/prometheus" contrib/prometheus/*.rules.yml
+    install -D -m 644 -t "$share/doc/hugeleaf/grafana" contrib/grafana/*.json
+    copyright hugeleaf-cli "$cpu-unknown-linux-musl" >"$share/doc/hugeleaf/copyright"
+    gzip -9nc CHANGELOG.md >"$share/doc/hugeleaf/changelog.gz"
+}
+
+# Lays out the C library twice, because Debian and rpm keep libraries in different folders.
+stage_library() {
+    local target=$cpu-unknown-linux-gnu built=$stage/library
+    compile "$target" hugeleaf-capi
+    mkdir -p "$built"
+    split_symbols "$target_dir/$target/$profile/libhugeleaf_c.so" "$built/libhugeleaf_c.so"
+    "${tools}strip" --strip-debug --enable-deterministic-archives -o "$built/libhugeleaf_c.a" \
+        "$target_dir/$target/$profile/libhugeleaf_c.a"
+    DESTDIR=$stage/library-deb LIBDIR=lib/$cpu-linux-gnu scripts/install-library.sh /usr "$built" >/dev/null
+    DESTDIR=$stage/library-rpm LIBDIR=lib64 scripts/install-library.sh /usr "$built" >/dev/null
+    copyright hugeleaf-capi "$target" | tee "$stage/library-deb/copyright" >"$stage/library-rpm/copyright"
+    rm -r "$built"
+}
+
+# Writes the bill of materials of a program: each crate with version, licence and checksum, in CycloneDX.
+bill_of_materials() { # FILE
+    local version=0.5.9 name=hugeleaf-bill-of-materials tool=$target_dir/tools/cyclonedx
+    if ! "$tool/bin/cargo-cyclonedx" cyclonedx --version 2>/dev/null | grep -qw "$version"; then
+        if [ "$profile" != dist ]; then
+            echo "not run: bill of materials: the tool takes minutes to compile, and this is a trial"
+            return
+        fi
+        # It runs for a second, so its compilation is what counts.
+        cargo install --quiet --debug --locked --root "$tool" --version "$version" cargo-cyclonedx ||
+            fail "cargo-cyclonedx $version cannot be installed" "connect to crates.io and run this again"
+    fi
+    # The tool writes beside each manifest of the workspace, so it gets a copy, whose folder is no part of the names.
+    local copy=$work/hugeleaf
+    rm -rf "$copy"
+    mkdir "$copy"
+    git ls-files -z -- '*Cargo.toml' Cargo.lock 'crates/*.rs' | xargs -0 cp --parents --target-directory "$copy"
+    "$tool/bin/cargo-cyclonedx" cyclonedx --quiet --manifest-path "$copy/crates/cli/Cargo.toml" --format json \
+        --spec-version 1.5 --no-build-deps --target "$cpu-unknown-linux-musl" --override-filename "$name"
+    sed "s|path+file://$copy|path+file:///usr/src/hugeleaf|g" "$copy/crates/cli/$name.json" >"$1"
+}
+
+# Writes the manifest page: each file with its purpose, size and checksum.
+manifest() {
+    local file size sum purpose
+    select_architecture "$1"
+    cat <<END
+# hugeleaf $version
+
+Commit \`$(git rev-parse HEAD)\`, compiled by $(rustc --version) and $(gcc --version | head -n 1).
+
+| to install on | command |
+|---|---|
+| any Linux | \`sh install.sh\`, next to the archives and SHA256SUMS |
+| Debian, Ubuntu | \`apt install ./hugeleaf_$version-1_$debian.deb\` |
+| Fedora, RHEL, openSUSE | \`dnf install ./hugeleaf-$version-1.$cpu.rpm\` |
+| a container host | \`skopeo copy oci-archive:hugeleaf-$version-oci-$1.tar docker://REGISTRY/hugeleaf:$version\` |
+| a host for C programs | \`apt install ./libhugeleaf${version%%.*}_$version-1_$debian.deb ./libhugeleaf-dev_$version-1_$debian.deb\` |
+
+The program is static and needs no libraries. To check all files: \`sha256sum --check SHA256SUMS\`.
+
+| file | content | bytes | SHA-256 |
+|---|---|---|---|
+END
+    for file in "$dist"/*; do
+        file=${file##*/}
+        case $file in
+        *-symbols-*) purpose="debug symbols of program and C library" ;;
+        *-linux-*.tar.gz) purpose="static program, manual pages, completions, unit" ;;
+        *-oci-*) purpose="OCI image, as an archive" ;;
+        *.cdx.json) purpose="bill of materials (CycloneDX 1.5)" ;;
+        libhugeleaf*dev*) purpose="C library: header, static library, pkg-config file" ;;
+        libhugeleaf*) purpose="C library" ;;
+        *.deb) purpose="package for Debian" ;;
+        *.rpm) purpose="package for rpm" ;;
+        install.sh) purpose="installer for the archives" ;;
+        *) continue ;;
+        esac
+        size=$(stat -c %s "$dist/$file")
+        sum=$(sha256sum <"$dist/$file" | cut -d' ' -f1)
+        echo "| $file | $purpose | $size | \`$sum\` |"
+    done
+}
+
+# A run that fails leaves the packages of the last one.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+final=$dist
+dist=$work/packages
+mkdir "$dist"
+for architecture in "$@"; do
+    select_architecture "$architecture"
+    stage=$target_dir/dist-stage/$architecture
+    rm -rf "$stage"
+    mkdir -p "$stage"
+    say "$architecture: program"
+    compile_program
+    stage_program
+    say "$architecture: C library"
+    stage_library
+    find "$stage" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+    say "$architecture: packages"
+    scripts/dist-pack.sh "$version" "$architecture" "$stage" "$dist"
+    bill_of_materials "$dist/hugeleaf-$version-linux-$architecture.cdx.json"
 done
-(cd "$dist" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort | xargs sha256sum >SHA256SUMS)
-say "in $dist"
-ls -l "$dist" | awk 'NR > 1 { printf "%8.1f MB  %s\n", $5 / 1e6, $9 }'
+sed "s|^release_address=\$|release_address=${RELEASE_URL:-}|" packaging/install.sh >"$dist/install.sh"
+chmod 755 "$dist/install.sh"
+manifest "$1" >"$work/MANIFEST.md"
+mv "$work/MANIFEST.md" "$dist/MANIFEST.md"
+(cd "$dist" && sha256sum -- *) >"$work/SHA256SUMS"
+mv "$work/SHA256SUMS" "$dist/SHA256SUMS"
+mkdir -p "$final"
+rm -f "$final"/*hugeleaf* "$final"/{install.sh,MANIFEST.md,SHA256SUMS,SHA256SUMS.asc}
+mv "$dist"/* "$final"
+say "in $final"
+(cd "$final" && stat --printf '%s %n\n' -- *) | awk '{ printf "%8.1f MB  %s\n", $1 / 1e6, $2 }'

@@ -3,7 +3,7 @@
 # Copies hugeleaf.h, libhugeleaf.so, libhugeleaf.a and hugeleaf.pc below PREFIX, and says what to do
 # next. Builds the library first, unless FOLDER already holds libhugeleaf_c.so and
 # libhugeleaf_c.a.
-# DESTDIR goes before PREFIX, for those who make packages.
+# DESTDIR goes before PREFIX, and LIBDIR is the folder of libraries below PREFIX (lib), for those who make packages.
 set -euo pipefail
 
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "${1#/}" = "$1" ]; then
@@ -30,23 +30,24 @@ version=$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' C
 major=${version%%.*}
 
 to=${DESTDIR:-}$prefix
-mkdir -p "$to/include" "$to/lib/pkgconfig"
+libdir=${LIBDIR:-lib}
+mkdir -p "$to/include" "$to/$libdir/pkgconfig"
 install -m 644 crates/capi/include/hugeleaf.h "$to/include/hugeleaf.h"
-install -m 644 "$built/libhugeleaf_c.a" "$to/lib/libhugeleaf.a"
+install -m 644 "$built/libhugeleaf_c.a" "$to/$libdir/libhugeleaf.a"
 # A running program keeps the file that it has mapped: install(1) makes a new one.
-install -m 755 "$built/libhugeleaf_c.so" "$to/lib/libhugeleaf.so.$version"
-ln -sf "libhugeleaf.so.$version" "$to/lib/libhugeleaf.so.$major"
-ln -sf "libhugeleaf.so.$major" "$to/lib/libhugeleaf.so"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/hugeleaf.pc.in \
-    >"$to/lib/pkgconfig/hugeleaf.pc"
+install -m 755 "$built/libhugeleaf_c.so" "$to/$libdir/libhugeleaf.so.$version"
+ln -sf "libhugeleaf.so.$version" "$to/$libdir/libhugeleaf.so.$major"
+ln -sf "libhugeleaf.so.$major" "$to/$libdir/libhugeleaf.so"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|$libdir|" -e "s|@VERSION@|$version|" crates/capi/hugeleaf.pc.in \
+    >"$to/$libdir/pkgconfig/hugeleaf.pc"
 
 cat <<END
 hugeleaf $version is below $to
 next:
-  export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
-  cc program.c \$(pkg-config --cflags --libs hugeleaf) -Wl,-rpath,$prefix/lib
+  export PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
+  cc program.c \$(pkg-config --cflags --libs hugeleaf) -Wl,-rpath,$prefix/$libdir
 or, without the shared library:
-  cc program.c -I$prefix/include $prefix/lib/libhugeleaf.a -lpthread -ldl -lm
+  cc program.c -I$prefix/include $prefix/$libdir/libhugeleaf.a -lpthread -ldl -lm
 END
 if [ -z "${DESTDIR:-}" ] && [ "$prefix" = /usr/local ]; then
     echo "and, once: ldconfig"

@@ -67,14 +67,11 @@ fn compile_sqlite(out: &Path) {
         .arg("--manifest-path")
         .arg(format!("{PACKAGE}/Cargo.toml"));
     cargo.arg("--target-dir").arg(&folder);
-    // These settings apply to the program only: flags for a static build, or a linter in place of the compiler.
-    for of_others in [
-        "CARGO_ENCODED_RUSTFLAGS",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "CARGO_TARGET_DIR",
-    ] {
+    // These settings apply to the program only: a linter in place of the compiler, and flags for a static build.
+    for of_others in ["RUSTC_WORKSPACE_WRAPPER", "CARGO_TARGET_DIR"] {
         cargo.env_remove(of_others);
     }
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", path_remappings().join("\x1f"));
     if let Ok(linker) = env::var("RUSTC_LINKER") {
         let key = target.to_uppercase().replace('-', "_");
         cargo.env(format!("CARGO_TARGET_{key}_LINKER"), linker);
@@ -95,6 +92,15 @@ fn compile_sqlite(out: &Path) {
     );
     println!("cargo::warning=run --sqlite is left out of this build: rustup target add {target}");
     fs::write(out, b"").expect("OUT_DIR can be written");
+}
+
+/// Returns the compiler flags that replace the build machine's folders. The embedded libraries need them too, or the program would differ
+/// from one build machine to the next.
+fn path_remappings() -> Vec<String> {
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let flags = flags.split('\x1f');
+    let remappings = flags.filter(|flag| flag.starts_with("--remap-path-prefix="));
+    remappings.map(str::to_owned).collect()
 }
 
 fn variable(name: &str) -> String {
@@ -141,6 +147,7 @@ fn compiles(out: &Path, more: &[&str]) -> bool {
     {
         rustc.args(["-C", option]);
     }
+    rustc.args(path_remappings());
     rustc.arg(format!("-Clink-arg=-Wl,-soname,{FILE}"));
     if let Ok(linker) = env::var("RUSTC_LINKER") {
         rustc.arg(format!("-Clinker={linker}"));

