@@ -16,7 +16,7 @@ CMD ?= hugeleaf
 VM = scripts/lab.sh run --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build lab try test test-repeat test-all lint fmt bench soak suites docs fuzz dist install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
+.PHONY: help compiler build lab try test test-repeat test-all lint fmt bench soak suites docs fuzz dist release wheel install-library publish-check deny vm vm-shell vm-list vm-kernels vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -51,6 +51,7 @@ lint: compiler  ## lints and documents only
 fmt:            ## format all code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --all --manifest-path lab/Cargo.toml
+	$(CARGO) fmt --all --manifest-path python/Cargo.toml
 
 bench: compiler ## hugeleaf's own benchmarks; raw samples go to bench/runs/
 	scripts/bench.sh
@@ -64,9 +65,15 @@ suites: build   ## other people's tests (CPython, MariaDB, stress-ng, libhugetlb
 docs:           ## the documentation site: target/docs; needs Python 3.11
 	scripts/docs.sh
 
-dist: compiler  ## packages: a deb and an archive with a static program, x86-64 and arm64, each tried in a clean root
+dist: compiler  ## a release's files: deb, rpm, archive, OCI image, C library, checksums; each tried in a clean root
 	scripts/dist.sh
 	scripts/dist-try.sh
+
+release:        ## version, changelog, packages, commit and tag: make release VERSION=0.2.0 (scripts/release.sh has its settings)
+	scripts/release.sh $(VERSION)
+
+wheel: compiler ## the Python package with the program, for this machine: target/wheel
+	pip wheel --no-deps --wheel-dir $${CARGO_TARGET_DIR:-target}/wheel ./python
 
 install-library: compiler ## the library for C programs, its header and pkg-config file: below PREFIX
 	scripts/install-library.sh $(PREFIX)

@@ -14,11 +14,11 @@ if ! cargo deny --version >/dev/null 2>&1; then
     }
     rm -rf "$tools/target"
 fi
-# The lab is a workspace of its own, which may compile a crate in two versions.
-for workspace in . lab; do
+# The lab and the Python package are workspaces of their own, which may compile a crate in two versions.
+for workspace in . lab python; do
     deny=(cargo deny --locked --manifest-path "$workspace/Cargo.toml" --config deny.toml)
     "${deny[@]}" check licenses sources
-    [ "$workspace" = lab ] || "${deny[@]}" check --deny unmatched-skip --deny unnecessary-skip bans
+    [ "$workspace" != . ] || "${deny[@]}" check --deny unmatched-skip --deny unnecessary-skip bans
     if "${deny[@]}" fetch db >/dev/null 2>&1; then
         "${deny[@]}" check advisories
     else

@@ -3,9 +3,18 @@
 # with (smem, other allocators, hugectl, SQLite's shell, a JDK), and what makes and runs virtual machines
 # (the fourth tier), where that is possible: as root, with apt. Then Python modules with a SQLite of their own, by pip,
 # into target/sqlite-modules.
+#
+# usage: scripts/install-test-deps.sh [--release]      --release: also what the packages and charts of a release are tested with
+#
 # Starts no service: the tests start servers of their own, in temporary folders.
 # Harmless elsewhere: it says what is missing and ends with 0, and the tests say "not run: needs ...".
 set -u
+
+release=
+if [ "${1:-}" = --release ]; then
+    release='lintian rpmlint rpm dnf createrepo-c runc umoci skopeo shellcheck zstd pkg-config binutils busybox-static
+        systemd-container golang-github-containers-common'
+fi
 
 say() { echo "install-test-deps: $*"; }
 
@@ -19,7 +28,7 @@ have() {
     # hugectl preloads its library by the name that only this package has.
     libhugetlbfs-dev) ls /usr/lib/*/libhugetlbfs.so >/dev/null 2>&1 ;;
     chromium-driver) command -v chromedriver >/dev/null 2>&1 ;;
-    # Of it promtool alone, which checks metrics and rules.
+    # promtool checks metrics and rules; scripts/fleet.sh runs the server too.
     prometheus) command -v promtool >/dev/null 2>&1 ;;
     libjemalloc2) ls /usr/lib/*/libjemalloc.so.2 >/dev/null 2>&1 ;;
     libmimalloc2.0) ls /usr/lib/*/libmimalloc.so.2 >/dev/null 2>&1 ;;
@@ -30,6 +39,13 @@ have() {
     python3-venv) python3 -c 'import ensurepip, venv' >/dev/null 2>&1 ;;
     xz-utils) command -v xz >/dev/null 2>&1 ;;
     e2fsprogs) command -v mke2fs >/dev/null 2>&1 || [ -x /sbin/mke2fs ] ;;
+    createrepo-c) command -v createrepo_c >/dev/null 2>&1 ;;
+    runc) [ -x /usr/sbin/runc ] || command -v runc >/dev/null 2>&1 ;;
+    binutils) command -v objcopy >/dev/null 2>&1 ;;
+    busybox-static) command -v busybox >/dev/null 2>&1 ;;
+    systemd-container) command -v systemd-nspawn >/dev/null 2>&1 ;;
+    # Of it the default seccomp profile of containers.
+    golang-github-containers-common) [ -r /usr/share/containers/seccomp.json ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
@@ -38,7 +54,7 @@ missing() {
     for package in postgresql redis-server mariadb-server smem sqlite3 python3 python3-venv g++ default-jdk-headless \
         libhugetlbfs-bin libhugetlbfs-dev libjemalloc2 libmimalloc2.0 chromium-driver prometheus \
         qemu-system-x86 qemu-system-arm mmdebstrap cpio xz-utils e2fsprogs \
-        gcc-aarch64-linux-gnu libc6-dev-arm64-cross; do
+        gcc-aarch64-linux-gnu libc6-dev-arm64-cross $release; do
         have "$package" || printf '%s ' "$package"
     done
 }

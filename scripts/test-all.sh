@@ -78,8 +78,21 @@ sanitizers() { scripts/sanitize.sh; }
 quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test --quick; }
 all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }
 dependencies() { scripts/deny.sh; }
-packages() { PROFILE=guest make dist; }
-steps=(lab_lints program_alone documents site library_packages fuzz_targets lab_tests long_tests quick_hosts oldest_rust lab_smoke models miri sanitizers dependencies packages all_hosts)
+packages() { scripts/install-test-deps.sh --release && PROFILE=guest make dist; }
+# The installer and the release script, on folders of their own, without network.
+release_scripts() { scripts/test-install.sh && scripts/test-release.sh; }
+# The Python wheel, built and used as a user would: arrays, commands, NumPy's own tests on these arrays.
+python_package() {
+    CARGO_TARGET_DIR=$target/python cargo clippy --manifest-path python/Cargo.toml --locked --quiet -- -D warnings
+    scripts/python-test.sh
+}
+# Rules and dashboards for many hosts, and a simulated fleet in a real Prometheus.
+fleet() { scripts/fleet.sh; }
+# The Helm chart without a cluster; its containers in runc.
+kubernetes() { scripts/install-test-deps.sh --release && scripts/kubernetes-test.sh; }
+# The Ansible collection: lints, unit tests, molecule on hosts of their own.
+ansible() { scripts/install-test-deps.sh --release && scripts/ansible-test.sh; }
+steps=(lab_lints program_alone documents site library_packages fuzz_targets lab_tests long_tests quick_hosts oldest_rust lab_smoke release_scripts fleet python_package kubernetes models miri sanitizers dependencies packages ansible all_hosts)
 
 # Runs tests, counts those that said `not run` as ignored, and passes on whether they passed.
 tests() { # COMMAND…
