@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from importlib import import_module
 from types import TracebackType
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from . import _native
 from ._arrays import require_numpy
 from ._errors import InvalidRequest
+
+_BEFORE: ContextVar[tuple[Any, ...]] = ContextVar("_BEFORE", default=())
+"""Allocators to return to. By context, as NumPy keeps its own: threads may share a block."""
 
 
 def _table_of_functions() -> Any:
@@ -45,10 +49,10 @@ class numpy_arrays:
             raise InvalidRequest(f"min_bytes is {min_bytes}", "pass at least 1")
         self._table = _table_of_functions()
         self._handler, self.page_bytes = _native.new_handler(self._table, pages, min_bytes)
-        self._before: list[Any] = []
 
     def __enter__(self) -> numpy_arrays:
-        self._before.append(_native.set_handler(self._table, self._handler))
+        before = _native.set_handler(self._table, self._handler)
+        _BEFORE.set((*_BEFORE.get(), before))
         return self
 
     def __exit__(
@@ -57,4 +61,6 @@ class numpy_arrays:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _native.set_handler(self._table, self._before.pop())
+        *outer, before = _BEFORE.get()
+        _BEFORE.set(tuple(outer))
+        _native.set_handler(self._table, before)

@@ -77,10 +77,13 @@ def _time(time: Time | None) -> str | None:
 def _answer(command: str, flags: list[str], words: list[str]) -> dict[str, Any]:
     path = program()
     arguments = [path, command, "--json", *flags, *words]
-    # Ctrl-C would reach the program a second time, from the terminal, and then end it at once. In a
-    # process group of its own it has one signal, after which it puts memory back as it was.
+    # Known before it is started: an exception of a signal handler may come at any time after.
+    child: subprocess.Popen[str] = subprocess.Popen.__new__(subprocess.Popen)
     try:
-        child = subprocess.Popen(
+        # Ctrl-C would reach the program a second time, from the terminal, and then end it at once.
+        # In a process group of its own it has one signal, after which it restores memory.
+        subprocess.Popen.__init__(
+            child,
             arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -90,20 +93,18 @@ def _answer(command: str, flags: list[str], words: list[str]) -> dict[str, Any]:
             errors="replace",
             process_group=0,
         )
+        # Not in a with block, which would wait for the program before it is told to end.
+        out, err = child.communicate()
     except OSError as error:
+        _end(child)
         raise PreconditionError(
-            f"{path} cannot be started: {error.strerror}", "reinstall: pip install --force-reinstall hugeleaf", 3
+            f"{path} cannot be started: {error.strerror}",
+            "reinstall it: pip install --force-reinstall hugeleaf",
+            3,
         ) from error
-    with child:
-        try:
-            out, err = child.communicate()
-        except BaseException:
-            child.terminate()
-            try:
-                child.wait(timeout=15)
-            except BaseException:
-                child.kill()
-            raise
+    except BaseException:
+        _end(child)
+        raise
     # A result that is negative or incomplete has status 1.
     if child.returncode in (0, 1):
         try:
@@ -113,6 +114,21 @@ def _answer(command: str, flags: list[str], words: list[str]) -> dict[str, Any]:
         except ValueError:
             pass
     raise _failure(command, child.returncode, err)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """End a program gently, or at once at the second exception."""
+    if getattr(child, "pid", None) is None:
+        return
+    child.terminate()
+    try:
+        child.wait(timeout=15)
+    except BaseException:
+        child.kill()
+        child.wait()
+    for pipe in (child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def _failure(command: str, status: int, err: str) -> ProgramError:

@@ -183,6 +183,10 @@ fn check_signals() {
 /// Returns a ladder without the sizes that this host never has for private memory, as 1G, if others remain. The library
 /// gives the reason for the first size of a ladder, and the reason for the next one would stay unknown.
 fn possible(ladder: &Ladder) -> Result<Ladder, MemoryError> {
+    let rungs = ladder.rungs();
+    if rungs.windows(2).any(|pair| pair[0].size < pair[1].size) {
+        return Err(MemoryError::Unordered(ladder.clone()));
+    }
     // The sizes stay the same until the next boot, and reading the host takes as long as a small allocation. Locked only
     // while the interpreter's lock is held, as above.
     static THP_SIZES: Mutex<Option<Vec<PageSize>>> = Mutex::new(None);
@@ -202,10 +206,10 @@ fn possible(ladder: &Ladder) -> Result<Ladder, MemoryError> {
                 .as_ref()
                 .is_some_and(|sizes| sizes.contains(&rung.size))
     };
-    let rungs: Vec<Rung> = ladder.rungs().iter().filter(is_possible).copied().collect();
-    Ok(match rungs.is_empty() {
+    let left: Vec<Rung> = rungs.iter().filter(is_possible).copied().collect();
+    Ok(match left.is_empty() {
         true => ladder.clone(),
-        false => Ladder::new(rungs, ladder.is_mandatory()),
+        false => Ladder::new(left, ladder.is_mandatory()),
     })
 }
 

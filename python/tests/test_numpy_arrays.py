@@ -148,8 +148,10 @@ def test_threads_and_contexts(huge: int) -> None:
     def note(name: str) -> None:
         found[name] = is_ours(np.ones(1))
 
+    shared = hugeleaf.numpy_arrays("2M")
+
     def enter() -> None:
-        with hugeleaf.numpy_arrays("2M"):
+        with shared:
             for _ in range(50):
                 array = np.ones(3 * MB, "u1")
                 assert array.sum() == 3 * MB

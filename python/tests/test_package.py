@@ -61,14 +61,14 @@ def test_on_another_system_the_error_says_so() -> None:
     assert "hugeleaf runs on Linux only" in done.stderr
 
 
-def test_types_are_checked() -> None:
+def test_types_are_checked(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="needs mypy")
     assert (PACKAGE / "py.typed").exists()
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "-p", "hugeleaf"],
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", "-p", "hugeleaf"],
         capture_output=True,
         text=True,
-        cwd=PACKAGE.parent,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import until
 
 import hugeleaf
 from hugeleaf import model
@@ -221,7 +222,19 @@ def test_an_interrupt_ends_the_program_gently(fake: typing.Callable[[str], None]
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         hugeleaf.status()
+    # Its shell may have to end a command first.
+    until(lambda: "ended" in log.read_text())
     assert log.read_text().split() == ["started", "ended"]
+
+
+def test_a_program_that_cannot_be_started(fake: typing.Callable[[str], None], tmp_path: Path) -> None:
+    fake("exit 0")
+    (tmp_path / "hugeleaf").chmod(0o644)
+    with pytest.raises(hugeleaf.PreconditionError, match="cannot be started: Permission denied"):
+        hugeleaf.status()
+    (tmp_path / "hugeleaf").unlink()
+    with pytest.raises(hugeleaf.PreconditionError, match="cannot be started: No such file"):
+        hugeleaf.status()
 
 
 def test_the_program_is_part_of_the_package() -> None:
