@@ -626,6 +626,14 @@ def workload(objects, part):
 
 
 @test
+def containers_have_the_seccomp_profile_of_a_runtime():
+    if not kubernetes_node.SECCOMP.exists():
+        return f"{kubernetes_node.SECCOMP} is not installed (on Debian: apt install golang-github-containers-common)"
+    allowed = kubernetes_node.seccomp(CAPABILITIES["exporter"])["syscalls"]
+    assert any("process_madvise" in rule["names"] and rule["action"] == "SCMP_ACT_ALLOW" for rule in allowed)
+
+
+@test
 def a_guard_pod_promotes_and_an_exporter_pod_cannot():
     with node() as host:
         if isinstance(host, str):
