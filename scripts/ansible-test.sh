@@ -80,7 +80,7 @@ tools() {
 install_collection() {
     rm -rf "$work/collections" "$work/build"
     ansible-galaxy collection build --output-path "$work/build" contrib/ansible >"$log" 2>&1 || { cat "$log"; exit 1; }
-    ansible-galaxy collection install --offline --collections-path "$work/collections" \
+    ansible-galaxy collection install --force --offline --collections-path "$work/collections" \
         "$work/build/hugeleaf-hugeleaf-$version.tar.gz" >"$log" 2>&1 || { cat "$log"; exit 1; }
 }
 
