@@ -14,6 +14,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+[ $# != 0 ] || set -- lint unit host pools systemd
+for part in "$@"; do
+    case $part in
+    lint | unit | host | pools | systemd) ;;
+    *) echo "usage: $0 [lint|unit|host|pools|systemd]…" >&2; exit 2 ;;
+    esac
+done
+
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 work=$target/ansible
 venv=$work/venv
@@ -80,7 +88,7 @@ tools() {
 install_collection() {
     rm -rf "$work/collections" "$work/build"
     ansible-galaxy collection build --output-path "$work/build" contrib/ansible >"$log" 2>&1 || { cat "$log"; exit 1; }
-    ansible-galaxy collection install --offline --collections-path "$work/collections" \
+    ansible-galaxy collection install --force --offline --collections-path "$work/collections" \
         "$work/build/hugeleaf-hugeleaf-$version.tar.gz" >"$log" 2>&1 || { cat "$log"; exit 1; }
 }
 
@@ -234,12 +242,7 @@ export PATH=$venv/bin:$PATH ANSIBLE_HOME=$work/home ANSIBLE_COLLECTIONS_PATH=$wo
 export ANSIBLE_PIPELINING=1 ANSIBLE_NOCOLOR=1 NO_COLOR=1 PYTHONDONTWRITEBYTECODE=1 ANSIBLE_LOCALHOST_WARNING=false
 step "the collection"
 install_collection
-[ $# != 0 ] || set -- lint unit host pools systemd
 for part in "$@"; do
-    case $part in
-    lint | unit | host | pools | systemd) ;;
-    *) echo "usage: $0 [lint|unit|host|pools|systemd]…" >&2; exit 2 ;;
-    esac
     step "$part"
     "$part"
 done
