@@ -43,7 +43,7 @@ class Endpoint:
         self.port = 0
         is_listening = threading.Event()
         threading.Thread(target=lambda: asyncio.run(self.listen(is_listening)), daemon=True).start()
-        if not is_listening.wait(10):
+        if not is_listening.wait(120):
             raise RuntimeError("the endpoint of the simulated hosts does not listen on 127.0.0.1; see the error above")
 
     async def listen(self, is_listening: threading.Event) -> None:
