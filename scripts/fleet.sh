@@ -3,7 +3,7 @@
 # against the program, dashboards against Grafana's schema, and a simulated fleet in a real Prometheus. The rules of one
 # host are tested by cargo test (rules_for_alarms_hold).
 #
-# usage: scripts/fleet.sh [--hosts 2000 --every 30 --seconds 600 --history-step 60 --output FILE]
+# usage: scripts/fleet.sh [--hosts 2000 --every 60 --seconds 600 --history-step 60 --output FILE]
 #
 # With arguments only the simulation runs; `scripts/fleet.sh --help` lists them. Prints "not run" for each part whose
 # tools are missing. Needs promtool and prometheus (tried with 2.42), and Python 3.11 or newer.
