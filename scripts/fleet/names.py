@@ -16,7 +16,7 @@ from pathlib import Path
 from hosts import Fleet, guard_metrics
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# Of a guard that runs, has tested something, or has found something; `hugeleaf metrics` without one does not have them.
+# Only a guard that runs exports these, some only after a test or with a finding; `hugeleaf metrics` alone does not.
 OF_A_GUARD = {
     "hugeleaf_findings",
     "hugeleaf_proof_ratio",
