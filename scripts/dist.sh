@@ -259,6 +259,8 @@ for architecture in "$@"; do
     stage=$target_dir/dist-stage/$architecture
     rm -rf "$stage"
     mkdir -p "$stage"
+    say "$architecture: bill of materials"
+    bill_of_materials "$dist/hugeleaf-$version-linux-$architecture.cdx.json"
     say "$architecture: program"
     compile_program
     stage_program
@@ -267,7 +269,6 @@ for architecture in "$@"; do
     find "$stage" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
     say "$architecture: packages"
     scripts/dist-pack.sh "$version" "$architecture" "$stage" "$dist"
-    bill_of_materials "$dist/hugeleaf-$version-linux-$architecture.cdx.json"
 done
 sed "s|^release_address=\$|release_address=${RELEASE_URL:-}|" packaging/install.sh >"$dist/install.sh"
 chmod 755 "$dist/install.sh"
