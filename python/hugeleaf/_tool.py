@@ -7,6 +7,7 @@ import operator
 import os
 import shutil
 import subprocess
+import threading
 from typing import Any, SupportsIndex
 
 from . import model
@@ -74,36 +75,59 @@ def _time(time: Time | None) -> str | None:
     return time if time is None or isinstance(time, str) else f"{time:.10g}s"
 
 
+class _Starter(threading.Thread):
+    """Starts a program, and notes it without a gap.
+
+    An exception of a signal handler can hit the main thread after the program has started and
+    before the thread knows its PID. It never hits another thread.
+    """
+
+    def __init__(self, arguments: list[str]) -> None:
+        super().__init__(daemon=True)
+        self.arguments = arguments
+        self.child: subprocess.Popen[str] | None = None
+        self.error: str | None = None
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        try:
+            # Ctrl-C would reach the program a second time, from the terminal, and then end it at
+            # once. In a process group of its own it has one signal, after which it restores memory.
+            self.child = subprocess.Popen(
+                self.arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                process_group=0,
+            )
+        except OSError as error:
+            self.error = error.strerror
+        finally:
+            self.done.set()
+
+
 def _answer(command: str, flags: list[str], words: list[str]) -> dict[str, Any]:
     path = program()
-    arguments = [path, command, "--json", *flags, *words]
-    # Known before it is started: an exception of a signal handler may come at any time after.
-    child: subprocess.Popen[str] = subprocess.Popen.__new__(subprocess.Popen)
+    starter = _Starter([path, command, "--json", *flags, *words])
     try:
-        # Ctrl-C would reach the program a second time, from the terminal, and then end it at once.
-        # In a process group of its own it has one signal, after which it restores memory.
-        subprocess.Popen.__init__(
-            child,
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            process_group=0,
-        )
+        starter.start()
+        starter.done.wait()
+        if starter.child is None:
+            raise PreconditionError(
+                f"{path} cannot be started: {starter.error}",
+                "reinstall it: pip install --force-reinstall hugeleaf",
+                3,
+            )
         # Not in a with block, which would wait for the program before it is told to end.
+        child = starter.child
         out, err = child.communicate()
-    except OSError as error:
-        _end(child)
-        raise PreconditionError(
-            f"{path} cannot be started: {error.strerror}",
-            "reinstall it: pip install --force-reinstall hugeleaf",
-            3,
-        ) from error
     except BaseException:
-        _end(child)
+        starter.done.wait(5)
+        if starter.child is not None:
+            _end(starter.child)
         raise
     # A result that is negative or incomplete has status 1.
     if child.returncode in (0, 1):
@@ -118,8 +142,6 @@ def _answer(command: str, flags: list[str], words: list[str]) -> dict[str, Any]:
 
 def _end(child: subprocess.Popen[str]) -> None:
     """End a program gently, or at once at the second exception."""
-    if getattr(child, "pid", None) is None:
-        return
     child.terminate()
     try:
         child.wait(timeout=15)
