@@ -658,7 +658,8 @@ def a_guard_pod_promotes_and_an_exporter_pod_cannot():
                 said = run.stdout + run.stderr
                 assert "hugeleaf-test" in said, f"{part} does not see the process: {said}"
                 if part == "exporter":
-                    assert huge() == 0 and run.returncode == 1, f"{part} promoted: {said}"
+                    # khugepaged may have collapsed some of it meanwhile.
+                    assert run.returncode == 1 and "Operation not permitted" in said, f"{part} promoted: {said}"
                 else:
                     # 32 blocks of 2M are whole in 66M wherever they begin.
                     assert run.returncode == 0 and huge() >= 64 << 20, f"{huge()} bytes: {said}"
