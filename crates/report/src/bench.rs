@@ -81,7 +81,9 @@ pub(crate) fn circumstances(
 fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     let fact = |(name, value): (&String, &Json)| {
         // The key of result files says `large`.
-        let head = Parameter::text(name, "").head().replace("large page", "huge page");
+        let head = Parameter::text(name, "")
+            .head()
+            .replace("large page", "huge page");
         Some((
             head,
             ParameterValue::of_json(name, value)?.to_string().into(),

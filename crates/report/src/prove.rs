@@ -236,10 +236,8 @@ fn samples(result: &ProveResult) -> TableBuilder<&ResultRow> {
     let end = |row: &ResultRow, of: fn(f64, f64) -> f64| row.values().into_iter().reduce(of);
     Table::from_items(result.rows.iter().filter(|row| row.quantity.main))
         .left("PAGES", |row| {
-            Arm::ALL
-                .into_iter()
-                .find(|arm| arm.name() == row.arm)
-                .map_or(row.arm.as_str(), Arm::pages)
+            let arm = Arm::ALL.into_iter().find(|arm| arm.name() == row.arm);
+            arm.map_or_else(|| row.arm.clone(), |arm| arm.pages().to_owned())
         })
         .right("MEDIAN", |row| Cell::number(median(row)))
         .right("MIN", |row| Cell::number(end(row, f64::min)))
