@@ -763,3 +763,5 @@ fn check_metrics(promtool: &std::path::Path, metrics: &str) {
         crate::common::stderr(&output)
     );
 }
+    // A minimal Debian has no kill(1).
+    assert_eq!(setting("ExecReload"), "hugeleaf guard reload");
