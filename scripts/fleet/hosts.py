@@ -341,6 +341,7 @@ def guard_metrics(host: Host, since_start: float):
     yield "hugeleaf_page_tables_bytes", "gauge", [(label(unit=unit.name), unit.page_tables) for unit in host.units]
     managed = [(label(unit=unit.name), unit.huge if host.mode == "acting" else 0) for unit in host.units]
     yield "hugeleaf_managed_bytes", "gauge", managed
+    yield "hugeleaf_pod_info", "gauge", []
     states = ("promoting", "reverting", "testing", "queued", "candidate", "managed", "already huge", "skipped")
     yield "hugeleaf_process_trees", "gauge", [(label(state=state), len(host.units) if state == "skipped" else 0) for state in states]
     promoted = sum(value for _, value in managed)

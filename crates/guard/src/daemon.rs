@@ -97,8 +97,8 @@ pub trait StatusRenderer: Send + Sync {
     /// Returns the answer to a path that is not the guard's own; `None` if there is no such page.
     fn page(&self, path: &str, status: &GuardStatus) -> Option<(&'static str, Vec<u8>)>;
 
-    /// Returns all metrics in the text format that node_exporter reads.
-    fn metrics(&self, status: &GuardStatus) -> String;
+    /// Returns the content of node_exporter's textfile.
+    fn textfile(&self, status: &GuardStatus) -> String;
 }
 
 enum DaemonEvent {
@@ -899,7 +899,7 @@ impl<'a> Guard<'a> {
             log: self.log.newest(),
         };
         if let Some(path) = self.config.textfile.clone() {
-            let text = views.metrics(&status);
+            let text = views.textfile(&status);
             let written = self.textfile.write(&path, text);
             self.problem("textfile", written.err());
         }

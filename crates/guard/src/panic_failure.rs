@@ -26,7 +26,7 @@ mod tests {
             None
         }
 
-        fn metrics(&self, _status: &GuardStatus) -> String {
+        fn textfile(&self, _status: &GuardStatus) -> String {
             panic!("expected by a test")
         }
     }

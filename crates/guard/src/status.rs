@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, RuleAction};
 use crate::log::LogEntry;
-use crate::observation::Observation;
+use crate::observation::{Observation, container_of};
 use crate::policy::proof_in_words;
 use crate::pool_policy::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
@@ -143,6 +143,12 @@ pub struct ProcessTreeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     pub action: RuleAction,
+    /// UID of its Kubernetes pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
+    /// ID of its container, without the runtime's name; missing outside of pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_id: Option<String>,
     /// Share of its time that promotion may use, in percent.
     #[serde(default)]
     pub budget_percent: u8,
@@ -266,6 +272,8 @@ pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<
                 user: program.user.clone(),
                 action: rule.action,
                 budget_percent: rule.limits.pace.budget.get(),
+                pod_uid: program.pod.clone(),
+                container_id: program.cgroup.as_deref().and_then(container_of),
                 standing,
                 base_bytes: track.closer.small,
                 huge_bytes: track.closer.large,

@@ -16,7 +16,7 @@ mod metrics;
 mod tests;
 mod web_pages;
 
-pub use metrics::metrics;
+pub use metrics::{metrics, textfile_metrics};
 pub use web_pages::answer;
 
 pub fn status(status: &GuardStatus) -> Document {

@@ -193,8 +193,8 @@ impl StatusRenderer for HttpViews {
         Some(("text/html; charset=utf-8", page.into_bytes()))
     }
 
-    fn metrics(&self, status: &GuardStatus) -> String {
-        text(views::metrics(status, status.series))
+    fn textfile(&self, status: &GuardStatus) -> String {
+        text(views::textfile_metrics(status, status.series))
     }
 }
 

@@ -30,6 +30,8 @@ pub fn program(pid: u32, name: &str, state: TreeState) -> ProcessTreeStatus {
         processes: 1,
         name: name.into(),
         group: format!("{name}.service"),
+        pod_uid: None,
+        container_id: None,
         user: Some("db".into()),
         action: if state == TreeState::Candidate {
             RuleAction::Watch
