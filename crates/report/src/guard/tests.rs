@@ -97,6 +97,7 @@ pub fn status() -> GuardStatus {
         at: "2026-11-24T12:00:00Z".into(),
         files: vec!["/etc/hugeleaf/guard.toml".into()],
         acts: true,
+        read_only: false,
         rules: 3,
         paused_since: None,
         problems: Vec::new(),
