@@ -235,7 +235,7 @@ unpack() {
 # Moves files to where they belong in the unpacked folder, and makes the unit name the program.
 arrange() {
     mkdir "$staging/unit"
-    sed "s|^ExecStart=hugeleaf |ExecStart=$prefix/bin/hugeleaf |" "$root/lib/systemd/$kind/$unit" >"$staging/unit/$unit"
+    sed "s|^\(Exec[A-Za-z]*\)=hugeleaf |\1=$prefix/bin/hugeleaf |" "$root/lib/systemd/$kind/$unit" >"$staging/unit/$unit"
     mv "$root/lib/sysusers.d/hugeleaf.conf" "$staging/group.conf"
     mv "$root/etc/hugeleaf/guard.toml" "$staging/guard.toml"
     rm -r "${root:?}/lib" "${root:?}/etc"

@@ -666,6 +666,31 @@ def a_guard_pod_promotes_and_an_exporter_pod_cannot():
 
 
 @test
+def an_exporter_pod_reads_and_writes_nothing():
+    """Runs the exporter's container with the chart's arguments, and rules that would promote."""
+    with node() as host:
+        if isinstance(host, str):
+            return host
+        pod, of, maps = workload(rendered(), "exporter")
+        without_port(maps)
+        with victim() as huge, host.running(pod, of["exporter"], maps) as (name, process, output):
+
+            def status():
+                assert process.poll() is None, output.read_text()
+                run = host.exec(name, "guard", "status", "--json")
+                return json.loads(run.stdout) if run.returncode == 0 else {"programs": []}
+
+            def base():
+                return sum(tree["base_bytes"] for tree in status()["programs"] if tree["name"] == "hugeleaf-test")
+
+            until(lambda: base() >= 64 << 20, status)
+            said = status()
+            assert said["read_only"] and not said["acts"] and not said["problems"], said
+            assert huge() == 0 and [one["what"] for one in said["log"]] == ["started"], said["log"]
+            assert not list(host.path("/var/lib/hugeleaf").iterdir())
+
+
+@test
 def a_guard_pod_continues_after_an_upgrade():
     with node() as host:
         if isinstance(host, str):

@@ -70,6 +70,8 @@ new_home
 expect 0 "installed hugeleaf 1.0.0" as_user sh "$installer"
 expect 0 "is not in PATH" as_user sh "$installer"
 [ "$("$home/.local/bin/hugeleaf" --version)" = "hugeleaf 1.0.0" ] || fail "the program does not run"
+grep -qx "ExecReload=$home/.local/bin/hugeleaf guard reload" "$home/.local/share/systemd/user/hugeleaf-guard.service" ||
+    fail "the reload of the unit does not fit the place"
 grep -qx "ExecStart=$home/.local/bin/hugeleaf guard --config %E/hugeleaf/guard.toml" "$home/.local/share/systemd/user/hugeleaf-guard.service" ||
     fail "the unit does not fit the place"
 [ -f "$home/.local/share/man/man1/first.1" ] || fail "no manual page"

@@ -341,6 +341,8 @@ def guard_metrics(host: Host, since_start: float):
     yield "hugeleaf_page_tables_bytes", "gauge", [(label(unit=unit.name), unit.page_tables) for unit in host.units]
     managed = [(label(unit=unit.name), unit.huge if host.mode == "acting" else 0) for unit in host.units]
     yield "hugeleaf_managed_bytes", "gauge", managed
+    pods = [unit.name.removeprefix("pod ") for unit in host.units if unit.name.startswith("pod ")]
+    yield "hugeleaf_pod_info", "gauge", [(label(unit=f"pod {uid}", pod_uid=uid, container_id=uid.replace("-", "") * 2), 1) for uid in pods]
     states = ("promoting", "reverting", "testing", "queued", "candidate", "managed", "already huge", "skipped")
     yield "hugeleaf_process_trees", "gauge", [(label(state=state), len(host.units) if state == "skipped" else 0) for state in states]
     promoted = sum(value for _, value in managed)

@@ -25,8 +25,8 @@ OF_A_GUARD = {
     "process_resident_memory_bytes",
     "process_start_time_seconds",
 }
-# PSI and node 1 are not on every host, and no label depends on them.
-OF_SOME_HOSTS = {"hugeleaf_pressure_ratio"}
+# PSI, node 1 and pods are not on every host, and no other label depends on them.
+OF_SOME_HOSTS = {"hugeleaf_pressure_ratio", "hugeleaf_pod_info"}
 
 
 def of_program(program: str) -> dict[str, tuple[str, set[str]]]:

@@ -507,6 +507,167 @@ fn its_pages_show_programs_and_decisions() {
     }
 }
 
+/// Anyone on the network may connect. They get metrics and probes, and stop neither the guard nor other readers.
+#[test]
+fn other_hosts_read_metrics_alone() {
+    let place = Place::new();
+    let port = kit::free_port();
+    let rules = format!(
+        "schema = 1\nevery = '1s'\ncpu = '50%'\nlisten = 'off'\nlisten_beyond_host = true\nmetrics = '0.0.0.0:{port}'\n"
+    );
+    let guard = Guarding::start(&place, &rules);
+    // This address is reached only because all addresses are served.
+    let address = format!("127.0.0.2:{port}");
+    guard.wait_for("it has scanned", |s| s["cost"]["scans"].as_u64() > Some(0));
+    for (path, status, text) in [
+        ("/metrics", 200, "hugeleaf_info{"),
+        ("/healthz", 200, "\r\n\r\nok\n"),
+        ("/readyz", 200, "\r\n\r\nok\n"),
+        ("/", 404, "only /metrics"),
+        ("/status.json", 404, "only /metrics"),
+        ("/decisions", 404, "only /metrics"),
+        ("/program/1", 404, "only /metrics"),
+    ] {
+        let said = guard.page(&address, path);
+        assert!(
+            said.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{path}: {said}"
+        );
+        assert!(said.contains(text), "{path}: {said}");
+    }
+    let named = "GET /metrics HTTP/1.1\r\nHost: node-7.example:9646\r\n\r\n";
+    for (request, status) in [
+        (named, 200),
+        ("POST /pause HTTP/1.1\r\nHost: node-7.example\r\n\r\n", 405),
+        ("\u{16}\u{3}\u{1}\u{2}\r\n\r\n", 400),
+    ] {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        assert!(
+            said.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{said:.60}"
+        );
+    }
+    assert!(guard.status()["paused_since"].is_null());
+    let mut slow = Vec::new();
+    for n in 0..300 {
+        let Ok(mut stream) = TcpStream::connect(&address) else {
+            continue;
+        };
+        let _ = match n % 3 {
+            0 => Ok(()),
+            1 => stream.write_all(b"GET /metr"),
+            _ => stream.write_all(named.as_bytes()),
+        };
+        slow.push(stream);
+    }
+    assert!(guard.page(&address, "/metrics").contains("hugeleaf_info{"));
+    drop(slow);
+    for _ in 0..3 {
+        let address = address.clone();
+        std::thread::spawn(move || flood(&address));
+    }
+    let scans = guard.status()["cost"]["scans"].as_u64();
+    guard.wait_for("it scans", |s| s["cost"]["scans"].as_u64() > scans);
+    assert!(
+        guard
+            .page(&address, "/healthz")
+            .starts_with("HTTP/1.1 200 ")
+    );
+    guard.end();
+}
+
+#[test]
+fn metrics_for_other_hosts_are_checked() {
+    let place = Place::new();
+    let check = |text: &str| {
+        let config = place.write("guard.toml", &format!("schema = 1\n{text}"));
+        run(&["guard", "--check", "--config", &config])
+    };
+    let at = "metrics = '0.0.0.0:9647'\n";
+    refused(
+        &check(at),
+        2,
+        &["guard.toml:2:11", "add listen_beyond_host = true"],
+    );
+    let said = good(&check(&format!("{at}listen_beyond_host = true\n")));
+    assert!(
+        said.ends_with(
+            "\nother hosts may read the metrics at 0.0.0.0:9647, without authentication\n"
+        ),
+        "{said}"
+    );
+    let said = good(&check("metrics = '127.0.0.1:9647'\n"));
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// The exporter of a cluster: a process may be read with these two capabilities, and promoted with neither.
+#[test]
+fn a_read_only_guard_changes_nothing_and_needs_two_capabilities() {
+    let name = "a_read_only_guard_changes_nothing_and_needs_two_capabilities";
+    let Some(_host) = can_run(name) else {
+        return;
+    };
+    if hugeleaf_testkit::find_program(&["setpriv"]).is_none() {
+        return not_run(name, "needs setpriv (util-linux)");
+    }
+    let place = Place::new();
+    for folder in ["state", "log"] {
+        std::fs::remove_dir(place.path(folder)).unwrap();
+    }
+    let worker = Worker::grown(&place, "readonly", 100);
+    let port = kit::free_port();
+    let rules = format!("metrics = '127.0.0.1:{port}'\n{}", rule("readonly", ""));
+    let config = place.write("guard.toml", &rules);
+    let capabilities = "-all,+sys_ptrace,+dac_read_search";
+    let args = [
+        "--bounding-set",
+        capabilities,
+        crate::common::HUGELEAF,
+        "guard",
+        "--read-only",
+        "--config",
+        &config,
+    ];
+    let mut command = place.command(Path::new("setpriv"), &args);
+    let guard = Guarding::of(&place, command.spawn().unwrap());
+    guard.wait_for("it reads the worker", |s| {
+        let found = guard.program(s, worker.pid());
+        found.and_then(|p| p["base_bytes"].as_u64()) > Some(90 << 20)
+    });
+    // A reload does not let the rules act either.
+    good(&guard.ask(&["reload"]).output().unwrap());
+    let scans = guard.status()["cost"]["scans"].as_u64();
+    guard.wait_for("it scans", |s| {
+        s["cost"]["scans"].as_u64() > scans.map(|n| n + 2)
+    });
+    let status = guard.status();
+    assert_eq!(
+        (&status["acts"], &status["read_only"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(status["problems"], serde_json::json!([]), "{status}");
+    let log = status["log"].as_array().unwrap().iter();
+    let what: Vec<&str> = log.map(|e| e["what"].as_str().unwrap()).collect();
+    assert_eq!(what, ["started", "reloaded"]);
+    assert!(
+        good(&guard.ask(&["status"]).output().unwrap())
+            .starts_with("Read-only: nothing is changed; ")
+    );
+    let metrics = guard.page(&format!("127.0.0.1:{port}"), "/metrics");
+    assert!(
+        metrics.contains("hugeleaf_eligible_bytes{unit=\"readonly\""),
+        "{metrics}"
+    );
+    guard.end();
+    assert_eq!(worker.huge(), 0);
+    for folder in ["state", "log"] {
+        assert!(!Path::new(&place.path(folder)).exists(), "{folder}");
+    }
+}
+
 #[test]
 fn readers_that_stand_still_hold_nobody_up() {
     let place = Place::new();
@@ -677,6 +838,8 @@ fn the_unit_fits_its_readers() {
     assert!(setting("OOMScoreAdjust").parse::<i32>().unwrap() >= 0);
     // systemd searches these folders for a name without a folder (systemd.service(5)).
     assert_eq!(setting("ExecStart"), "hugeleaf guard");
+    // A minimal Debian has no kill(1).
+    assert_eq!(setting("ExecReload"), "hugeleaf guard reload");
     let searched = ["/usr/local/bin/", "/usr/bin/"];
     let readme = read("README.md");
     let install = readme.lines().find(|line| line.contains("sudo install"));

@@ -42,6 +42,10 @@ pub struct Config {
     pub pause_cpu: Share,
     /// Address of the page and the metrics; `None` for no server.
     pub listen: Option<SocketAddr>,
+    /// Address of the metrics alone, beyond loopback only with `listen_beyond_host`; `None` for no such server.
+    pub metrics: Option<SocketAddr>,
+    /// True if `metrics` may be an address that other hosts reach.
+    pub listen_beyond_host: bool,
     /// Group whose members may use the guard's socket; `None` for root only.
     pub group: Option<String>,
     /// File for node_exporter's textfile collector, if any.
@@ -95,6 +99,10 @@ struct ConfigToml {
     pause_cpu: Option<Share>,
     #[serde(default, deserialize_with = "some_listen")]
     listen: Option<Option<SocketAddr>>,
+    #[serde(default)]
+    metrics: Option<Spanned<MetricsAddress>>,
+    #[serde(default)]
+    listen_beyond_host: Option<bool>,
     #[serde(default)]
     group: Option<String>,
     #[serde(default, deserialize_with = "some_path")]
@@ -217,6 +225,8 @@ impl Default for Config {
             pause_memory: Share(0.1),
             pause_cpu: Share(0.9),
             listen: Some(default_listen()),
+            metrics: None,
+            listen_beyond_host: false,
             group: None,
             textfile: None,
             log_bytes: Bytes::from_mib(8),
@@ -241,6 +251,7 @@ impl Config {
         let mut config = Config::default();
         let mut default = WrittenRule::default();
         let mut rules: Vec<(String, WrittenRule)> = Vec::new();
+        let mut metrics_place = None;
         for (path, text) in texts {
             let error = |span: Option<Range<usize>>, what: String| ConfigError {
                 path: path.clone(),
@@ -255,6 +266,10 @@ impl Config {
             })?;
             config.old_names.extend(old_names(path, text));
             config.take(&file);
+            if let Some(metrics) = &file.metrics {
+                config.metrics = metrics.get_ref().0;
+                metrics_place = Some((path, line_and_column(text, metrics.span().start)));
+            }
             if let Some(written) = file.default {
                 let span = written.span();
                 let written = written.into_inner();
@@ -283,6 +298,14 @@ impl Config {
                 config.targets.push(target);
             }
         }
+        // Later files may permit an address or set another, so it is checked last.
+        if let (Some((path, at)), Err(what)) = (metrics_place, config.check_metrics()) {
+            return Err(ConfigError {
+                path: path.clone(),
+                at: Some(at),
+                what,
+            });
+        }
         config.rules = (rules.into_iter())
             .map(|(label, written)| written.resolve(label, &default))
             .chain([WrittenRule::default().resolve("default".into(), &default)])
@@ -302,10 +325,34 @@ impl Config {
         set(&mut self.pause_memory, &file.pause_memory);
         set(&mut self.pause_cpu, &file.pause_cpu);
         set(&mut self.listen, &file.listen);
+        set(&mut self.listen_beyond_host, &file.listen_beyond_host);
         set(&mut self.group, &file.group.clone().map(Some));
         set(&mut self.textfile, &file.textfile.clone().map(Some));
         set(&mut self.log_bytes, &file.log_bytes);
         set(&mut self.series, &file.series.map(|n| n as usize));
+    }
+
+    /// Refuses an address of the metrics that other hosts reach without permission, or that the page occupies.
+    fn check_metrics(&self) -> Result<(), String> {
+        let Some(metrics) = self.metrics else {
+            return Ok(());
+        };
+        if !metrics.ip().is_loopback() && !self.listen_beyond_host {
+            return Err(format!(
+                "other hosts reach {metrics}: to permit this, add listen_beyond_host = true; else use a loopback address"
+            ));
+        }
+        let is_taken = |page: &SocketAddr| {
+            // Linux binds [::] for IPv4 too.
+            let has = metrics.ip().is_unspecified() && (metrics.is_ipv6() || page.is_ipv4());
+            page.port() == metrics.port() && page.port() != 0 && (has || page.ip() == metrics.ip())
+        };
+        match self.listen.filter(is_taken) {
+            Some(page) => Err(format!(
+                "the page and its metrics are at {page} already: use another port, or add listen = \"off\""
+            )),
+            None => Ok(()),
+        }
     }
 
     pub fn acts(&self) -> bool {
@@ -405,6 +452,20 @@ fn some_log_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D
     })
 }
 
+/// The value of `metrics`: `off`, or any address.
+#[derive(Debug)]
+struct MetricsAddress(Option<SocketAddr>);
+
+impl<'de> Deserialize<'de> for MetricsAddress {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<MetricsAddress, D::Error> {
+        checked(from, |text| match text {
+            "off" => Ok(MetricsAddress(None)),
+            _ => (text.parse().map(Some).map(MetricsAddress))
+                .map_err(|_| format!("'{text}' is neither off nor an address, as in 0.0.0.0:9646")),
+        })
+    }
+}
+
 /// Parses a loopback address, because the data is for this host only.
 fn some_listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<SocketAddr>>, D::Error> {
     checked(from, |text| {
@@ -420,7 +481,8 @@ fn some_listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Socke
         match address.ip().is_loopback() {
             true => Ok(Some(Some(address))),
             false => Err(format!(
-                "{address} is not a loopback address; for other hosts, use an authenticating proxy"
+                "{address} is not a loopback address; for other hosts, use metrics = \"{address}\", or an \
+                 authenticating proxy for the page"
             )),
         }
     })

@@ -44,16 +44,20 @@ use hugeleaf_units::panic_containment::{FAULT, caught};
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// Interval between attempts to open a listener that failed.
 const LISTEN_AGAIN: Duration = Duration::from_secs(60);
+/// Maximum time between signs of life of the loop.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
+/// Time without a sign of life after which the loop counts as hung, as in the unit (`WatchdogSec=`).
+const HUNG: Duration = Duration::from_secs(120);
 const AS_ROOT: &str = "run as root, or: hugeleaf guard --once --dry-run";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardPaths {
     /// Folder of the lock and the socket, unique on a host: `/run/hugeleaf`.
     pub run: PathBuf,
-    /// Folder of the state: `/var/lib/hugeleaf`.
-    pub state: PathBuf,
-    /// Folder of the log: `/var/log/hugeleaf`.
-    pub log: PathBuf,
+    /// Folder of the state: `/var/lib/hugeleaf`; `None` to neither read nor write one.
+    pub state: Option<PathBuf>,
+    /// Folder of the log: `/var/log/hugeleaf`; `None` to keep the log in memory.
+    pub log: Option<PathBuf>,
 }
 
 impl Default for GuardPaths {
@@ -69,13 +73,23 @@ impl Default for GuardPaths {
         };
         GuardPaths {
             run: place("RUNTIME_DIRECTORY", "/run/hugeleaf"),
-            state: place("STATE_DIRECTORY", "/var/lib/hugeleaf"),
-            log: place("LOGS_DIRECTORY", "/var/log/hugeleaf"),
+            state: Some(place("STATE_DIRECTORY", "/var/lib/hugeleaf")),
+            log: Some(place("LOGS_DIRECTORY", "/var/log/hugeleaf")),
         }
     }
 }
 
 impl GuardPaths {
+    /// Returns the same places without state and log, for a guard that only reads.
+    #[must_use]
+    pub fn read_only(self) -> GuardPaths {
+        GuardPaths {
+            state: None,
+            log: None,
+            ..self
+        }
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.run.join("guard.sock")
     }
@@ -97,8 +111,8 @@ pub trait StatusRenderer: Send + Sync {
     /// Returns the answer to a path that is not the guard's own; `None` if there is no such page.
     fn page(&self, path: &str, status: &GuardStatus) -> Option<(&'static str, Vec<u8>)>;
 
-    /// Returns all metrics in the text format that node_exporter reads.
-    fn metrics(&self, status: &GuardStatus) -> String;
+    /// Returns the content of node_exporter's textfile.
+    fn textfile(&self, status: &GuardStatus) -> String;
 }
 
 enum DaemonEvent {
@@ -140,14 +154,14 @@ pub struct Guard<'a> {
     places: GuardPaths,
     config: Config,
     state: GuardState,
-    state_file: StateFile,
+    state_file: Option<StateFile>,
     log: Log,
     observer: Observer<'a>,
     pools: PoolWatch<'a>,
     balancing: BalancerSupervisor,
     checked: Option<String>,
     pace: ScanInterval,
-    shared: Arc<SharedStatus>,
+    shared: Arc<SharedState>,
     serving: BTreeMap<&'static str, ServedListener>,
     tried: BTreeMap<&'static str, Instant>,
     events: (Sender<DaemonEvent>, Receiver<DaemonEvent>),
@@ -175,7 +189,33 @@ impl RunningJob {
     }
 }
 
-type SharedStatus = RwLock<Arc<GuardStatus>>;
+/// The loop's state as listeners see it.
+struct SharedState {
+    status: RwLock<Arc<GuardStatus>>,
+    /// Time of the loop's last sign of life.
+    alive: Mutex<Instant>,
+}
+
+impl SharedState {
+    fn new() -> SharedState {
+        SharedState {
+            status: RwLock::default(),
+            alive: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn status(&self) -> Arc<GuardStatus> {
+        Arc::clone(&self.status.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn publish(&self, status: GuardStatus) {
+        *self.status.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(status);
+    }
+
+    fn alive(&self) -> MutexGuard<'_, Instant> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 struct ServedListener {
     at: String,
@@ -200,23 +240,30 @@ impl<'a> Guard<'a> {
         places: GuardPaths,
     ) -> Result<Guard<'a>, Failure> {
         let config = files.read()?;
-        for folder in [&places.run, &places.state] {
+        for folder in [Some(&places.run), places.state.as_ref()]
+            .into_iter()
+            .flatten()
+        {
             make(folder)?;
         }
         let lock = take_lock(&places)?;
-        let (state_file, state, problem) = StateFile::open(root, &places.state.join("guard.json"));
         let mut problems = BTreeMap::new();
-        if let Some(problem) = problem {
-            problems.insert("state", problem);
-        }
+        let (state_file, state) = match &places.state {
+            None => (None, GuardState::default()),
+            Some(folder) => {
+                let (file, state, problem) = StateFile::open(root, &folder.join("guard.json"));
+                problems.extend(problem.map(|problem| ("state", problem)));
+                (Some(file), state)
+            }
+        };
         // Without a folder the log is kept in memory only, and a problem is reported.
-        let log = match make(&places.log) {
-            Ok(()) => Some(places.log.join("guard.jsonl")),
+        let log = places.log.as_ref().and_then(|folder| match make(folder) {
+            Ok(()) => Some(folder.join("guard.jsonl")),
             Err(error) => {
                 problems.insert("log", error.to_string());
                 None
             }
-        };
+        });
         Ok(Guard {
             root,
             kernel,
@@ -233,7 +280,7 @@ impl<'a> Guard<'a> {
             state,
             state_file,
             pace: ScanInterval::default(),
-            shared: Arc::default(),
+            shared: Arc::new(SharedState::new()),
             serving: BTreeMap::new(),
             tried: BTreeMap::new(),
             events: channel(),
@@ -298,14 +345,20 @@ impl<'a> Guard<'a> {
         views: &'v dyn StatusRenderer,
     ) {
         let page = self.config.listen.map(|address| address.to_string());
+        let metrics = self.config.metrics.map(|address| address.to_string());
         let socket = Some(self.places.socket().display().to_string());
-        for (what, wanted) in [("page", page), ("socket", socket)] {
+        let mut has_stopped = false;
+        for (what, wanted) in [("page", page), ("metrics", metrics), ("socket", socket)] {
             let has = self.serving.get(what).map(|serving| serving.at.clone());
+            if wanted.is_none() {
+                self.problem(what, None);
+            }
             if has == wanted {
                 continue;
             }
             if let Some(old) = self.serving.remove(what) {
                 old.stop.store(true, Ordering::Relaxed);
+                has_stopped = true;
             }
             let is_due = self
                 .tried
@@ -314,21 +367,27 @@ impl<'a> Guard<'a> {
             let Some(at) = wanted.filter(|_| is_due) else {
                 continue;
             };
-            match if what == "page" {
-                self.open_page()
-            } else {
-                self.open_socket()
-            } {
+            let opened = match what {
+                "page" => self.open_page(),
+                "metrics" => self.open_metrics(),
+                _ => self.open_socket(),
+            };
+            match opened {
                 Ok(listener) => {
                     let stop = Arc::new(AtomicBool::new(false));
                     let (flag, orders) = (Arc::clone(&stop), self.orders());
                     let shared = Arc::clone(&self.shared);
-                    scope.spawn(move || {
-                        serve(&listener, &flag, &|r| answer(r, &shared, &orders, views));
+                    scope.spawn(move || match what {
+                        "metrics" => {
+                            serve(&listener, &flag, &|r| answer_metrics(r, &shared, views));
+                        }
+                        _ => serve(&listener, &flag, &|r| answer(r, &shared, &orders, views)),
                     });
                     self.serving.insert(what, ServedListener { at, stop });
                     self.problem(what, None);
                 }
+                // The listener that was stopped just now may still have the address.
+                Err(_) if has_stopped => {}
                 Err(why) => {
                     self.tried.insert(what, Instant::now());
                     self.problem(what, Some(why));
@@ -403,10 +462,8 @@ impl<'a> Guard<'a> {
         let cpu = self.pools.left(self.config.cpu);
         let cost = alone.then_some(cost);
         self.wait = self.pace.next(self.config.every, cpu, cost, changed);
-        self.notify(&[
-            sd_notify::NotifyState::Ready,
-            sd_notify::NotifyState::Watchdog,
-        ]);
+        self.notify(&[sd_notify::NotifyState::Ready]);
+        self.notify_alive();
         self.wait_for_next(scope, views)
     }
 
@@ -514,7 +571,7 @@ impl<'a> Guard<'a> {
         let until = Instant::now() + self.wait;
         // Notify the watchdog more than twice per period.
         let slice = watchdog()
-            .map_or(self.wait, |time| time / 3)
+            .map_or(SIGN_OF_LIFE, |time| (time / 3).min(SIGN_OF_LIFE))
             .max(Duration::from_millis(100));
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -536,9 +593,7 @@ impl<'a> Guard<'a> {
                     self.pools_checked(found, cost);
                     self.publish(views);
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.notify(&[sd_notify::NotifyState::Watchdog]);
-                }
+                Err(RecvTimeoutError::Timeout) => self.notify_alive(),
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),
             }
         }
@@ -756,9 +811,7 @@ impl<'a> Guard<'a> {
                 }
                 Ok(DaemonEvent::Said(said)) => self.balanced(said),
                 Ok(DaemonEvent::Order(_) | DaemonEvent::Intends(..) | DaemonEvent::Checked(..))
-                | Err(RecvTimeoutError::Timeout) => {
-                    self.notify(&[sd_notify::NotifyState::Watchdog]);
-                }
+                | Err(RecvTimeoutError::Timeout) => self.notify_alive(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
@@ -837,14 +890,16 @@ impl<'a> Guard<'a> {
             return;
         }
         self.saved = Some(Instant::now());
-        let saved = self.state_file.save(&self.state);
-        self.problem("state", saved.err());
+        if let Some(file) = &mut self.state_file {
+            let saved = file.save(&self.state);
+            self.problem("state", saved.err());
+        }
     }
 
     fn publish(&mut self, views: &dyn StatusRenderer) {
         if let Some(problem) = self.log.problem() {
             self.problems.insert("log", problem.to_owned());
-        } else if self.places.log.is_dir() {
+        } else if self.places.log.as_ref().is_some_and(|log| log.is_dir()) {
             self.problems.remove("log");
         }
         let host = &self.observation.host;
@@ -874,6 +929,7 @@ impl<'a> Guard<'a> {
                 .map(|f| f.display().to_string())
                 .collect(),
             acts: self.config.acts(),
+            read_only: self.places.state.is_none(),
             rules: self.config.rules.len() - 1,
             paused_since: self.state.paused_since.map(wall_text),
             problems: self.problems.values().cloned().collect(),
@@ -899,12 +955,17 @@ impl<'a> Guard<'a> {
             log: self.log.newest(),
         };
         if let Some(path) = self.config.textfile.clone() {
-            let text = views.metrics(&status);
+            let text = views.textfile(&status);
             let written = self.textfile.write(&path, text);
             self.problem("textfile", written.err());
         }
-        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
-        *shared = Arc::new(status);
+        self.shared.publish(status);
+    }
+
+    /// Tells the watchdog and the listeners that the loop continues.
+    fn notify_alive(&self) {
+        *self.shared.alive() = Instant::now();
+        self.notify(&[sd_notify::NotifyState::Watchdog]);
     }
 
     fn notify(&self, state: &[sd_notify::NotifyState<'_>]) {
@@ -920,6 +981,16 @@ impl<'a> Guard<'a> {
         let listener = TcpListener::bind(address).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
         Ok(Listener::Tcp(listener))
+    }
+
+    fn open_metrics(&self) -> Result<Listener, String> {
+        let Some(address) = self.config.metrics else {
+            return Err("no address".into());
+        };
+        let fail = |error| format!("cannot serve the metrics at {address}: {error}");
+        let listener = TcpListener::bind(address).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        Ok(Listener::Network(listener))
     }
 
     fn open_socket(&self) -> Result<Listener, String> {
@@ -993,11 +1064,11 @@ fn take_lock(places: &GuardPaths) -> Result<HostLock, Failure> {
 
 fn answer(
     request: HttpRequest<'_>,
-    shared: &SharedStatus,
+    shared: &SharedState,
     orders: &ControlSender,
     views: &dyn StatusRenderer,
 ) -> HttpReply {
-    let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
+    let status = shared.status();
     if request.method == "POST" {
         let order = match request.path {
             "/pause" => ControlCommand::Pause,
@@ -1009,6 +1080,7 @@ fn answer(
         return HttpReply::ok("text/plain; charset=utf-8", "done\n");
     }
     match request.path {
+        "/healthz" | "/readyz" => answer_metrics(request, shared, views),
         "/status.json" => match serde_json::to_vec(&*status) {
             Ok(bytes) => HttpReply::ok("application/json", bytes),
             Err(error) => HttpReply::refuse(500, &error.to_string()),
@@ -1017,5 +1089,93 @@ fn answer(
             Some((kind, body)) => HttpReply::ok(kind, body),
             None => HttpReply::refuse(404, "no such page"),
         },
+    }
+}
+
+/// Answers a reader on the network: metrics and the state of the loop, and nothing else.
+fn answer_metrics(
+    request: HttpRequest<'_>,
+    shared: &SharedState,
+    views: &dyn StatusRenderer,
+) -> HttpReply {
+    const PLAIN: &str = "text/plain; charset=utf-8";
+    let is_hung = || shared.alive().elapsed() > HUNG;
+    match request.path {
+        "/healthz" | "/readyz" if is_hung() => HttpReply::refuse(503, "the guard hangs"),
+        "/readyz" if shared.status().cost.scans == 0 => {
+            HttpReply::refuse(503, "the first scan is not complete yet")
+        }
+        "/healthz" | "/readyz" => HttpReply::ok(PLAIN, "ok\n"),
+        path @ ("/metrics" | "/metrics/openmetrics") => match views.page(path, &shared.status()) {
+            Some((kind, body)) => HttpReply::ok(kind, body),
+            None => HttpReply::refuse(404, "no such page"),
+        },
+        _ => HttpReply::refuse(404, "here are only /metrics, /healthz and /readyz"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Views;
+
+    impl StatusRenderer for Views {
+        fn page(&self, path: &str, _status: &GuardStatus) -> Option<(&'static str, Vec<u8>)> {
+            Some(("text/plain", path.as_bytes().to_vec()))
+        }
+
+        fn textfile(&self, _status: &GuardStatus) -> String {
+            String::new()
+        }
+    }
+
+    fn status_of(shared: &SharedState, path: &str) -> u16 {
+        let request = HttpRequest {
+            method: "GET",
+            path,
+            query: "",
+            trusted: false,
+        };
+        answer_metrics(request, shared, &Views).status
+    }
+
+    #[test]
+    fn the_network_gets_metrics_and_no_page() {
+        let shared = SharedState::new();
+        for path in ["/metrics", "/metrics/openmetrics", "/healthz"] {
+            assert_eq!(status_of(&shared, path), 200, "{path}");
+        }
+        for path in [
+            "/",
+            "/status.json",
+            "/decisions",
+            "/proofs",
+            "/program/1",
+            "/pause",
+            "",
+            "/metrics/",
+            "*",
+        ] {
+            assert_eq!(status_of(&shared, path), 404, "{path}");
+        }
+    }
+
+    #[test]
+    fn ready_after_the_first_scan_and_healthy_while_the_loop_continues() {
+        let shared = SharedState::new();
+        let states = || {
+            (
+                status_of(&shared, "/healthz"),
+                status_of(&shared, "/readyz"),
+            )
+        };
+        assert_eq!(states(), (200, 503));
+        let mut status = GuardStatus::default();
+        status.cost.scans = 1;
+        shared.publish(status);
+        assert_eq!(states(), (200, 200));
+        *shared.alive() = Instant::now().checked_sub(HUNG * 2).unwrap();
+        assert_eq!(states(), (503, 503));
     }
 }

@@ -112,6 +112,20 @@ pub fn pod_of(cgroup: &str) -> Option<String> {
     parts.find_map(pod_in)
 }
 
+/// Returns the ID of the container in a pod's cgroup, as the runtime knows it; `None` for other cgroups. The runtime names the
+/// cgroup directly below the pod's `cri-containerd-ID.scope`, `crio-ID.scope` or `ID`. Its own helpers (`crio-conmon-ID.scope`)
+/// are no containers.
+pub fn container_of(cgroup: &str) -> Option<String> {
+    pod_of(cgroup)?;
+    let mut parts = cgroup.split('/');
+    parts.find(|part| pod_in(part).is_some())?;
+    let name = parts.next()?;
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    let (runtime, id) = name.rsplit_once('-').unwrap_or(("", name));
+    let is_id = id.len() == 64 && id.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+    (is_id && !runtime.ends_with("conmon")).then(|| id.to_owned())
+}
+
 fn pod_in(part: &str) -> Option<String> {
     let name = part.strip_suffix(".slice").unwrap_or(part);
     let uid = &name[name.rfind("pod")? + 3..];
@@ -149,10 +163,40 @@ mod tests {
         }
     }
 
+    /// Cgroups as containerd, CRI-O and Docker name them, with systemd and without, and as a pod with a cgroup namespace of
+    /// its own sees them.
+    #[test]
+    fn containers() {
+        let id = "9f".repeat(32);
+        let slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0b3c5a6e_1111_2222_3333_444455556666.slice";
+        let plain = "/kubepods/besteffort/pod0b3c5a6e-1111-2222-3333-444455556666";
+        for cgroup in [
+            format!("{slice}/cri-containerd-{id}.scope"),
+            format!("{slice}/crio-{id}.scope/container"),
+            format!("{slice}/docker-{id}.scope/init/worker"),
+            format!("/../..{slice}/cri-containerd-{id}.scope"),
+            format!("{plain}/{id}"),
+        ] {
+            assert_eq!(container_of(&cgroup), Some(id.clone()), "{cgroup}");
+        }
+        for cgroup in [
+            slice.to_owned(),
+            format!("{slice}/crio-conmon-{id}.scope"),
+            format!("{slice}/cri-containerd-9f.scope"),
+            format!("{plain}/{}", id.to_uppercase()),
+            // A name inside the container is the container's own.
+            format!("{plain}/other/{id}"),
+            format!("/system.slice/docker-{id}.scope"),
+            format!("/user.slice/user@7.service{plain}/{id}"),
+        ] {
+            assert_eq!(container_of(&cgroup), None, "{cgroup}");
+        }
+    }
+
     proptest! {
         #[test]
         fn never_panics(text in ".*", tail in "[a-z/._-]*pod[0-9a-f_-]*(.slice)?/?") {
-            let _ = (pod_of(&text), pod_of(&tail));
+            let _ = (pod_of(&text), pod_of(&tail), container_of(&text), container_of(&tail));
         }
     }
 }

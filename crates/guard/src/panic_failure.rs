@@ -26,7 +26,7 @@ mod tests {
             None
         }
 
-        fn metrics(&self, _status: &GuardStatus) -> String {
+        fn textfile(&self, _status: &GuardStatus) -> String {
             panic!("expected by a test")
         }
     }
@@ -43,8 +43,8 @@ mod tests {
         std::fs::write(at("guard.toml"), rules).unwrap();
         let places = GuardPaths {
             run: at("run"),
-            state: at("state"),
-            log: at("log"),
+            state: Some(at("state")),
+            log: Some(at("log")),
         };
         let files = ConfigFiles::named(at("guard.toml"));
         let (send, ended) = channel();

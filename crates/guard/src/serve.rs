@@ -2,13 +2,13 @@
 //! and one request per connection.
 //!
 //! `httparse` parses HTTP. Server libraries start a thread per connection or bring a runtime. This server promises that
-//! 10,000 connections, half a request, or a reader that never reads cost no more than a connection's buffer. It has two
-//! kinds of listeners: loopback, readable for any local user, and a Unix socket, whose file mode controls who may also
-//! give orders.
+//! 10,000 connections, half a request, or a reader that never reads cost no more than a connection's buffer. It has three
+//! kinds of listeners: loopback, readable for any local user; an address that other hosts reach; and a Unix socket, whose
+//! file mode controls who may also give orders.
 //!
-//! Any local user may flood loopback with requests. Readers still get answers: a request is read as soon as its connection
-//! is accepted, and with too many connections those without a request are closed first. Scans continue: answers on
-//! loopback use a bounded share of a processor and are reused for a moment, and their time is not charged to scans
+//! Anyone who reaches a TCP listener may flood it with requests. Readers still get answers: a request is read as soon as its connection
+//! is accepted, and with too many connections those without a request are closed first. Scans continue: answers of a
+//! TCP listener use a bounded share of a processor and are reused for a moment, and their time is not charged to scans
 //! ([`processor_without_answers`]).
 
 use std::collections::VecDeque;
@@ -36,11 +36,11 @@ const CONNECTIONS: usize = 64;
 const SLOW_READERS: usize = 32;
 /// Maximum number of connections waiting in the kernel to be accepted.
 const BACKLOG: i32 = 2000;
-/// Share of a processor for answers on loopback.
+/// Share of a processor for the answers of a TCP listener.
 const SHARE: f64 = 0.2;
 /// Maximum processor time saved for them.
 const SAVED: Duration = Duration::from_millis(200);
-/// Time for which an answer on loopback is reused for the same request.
+/// Time for which an answer over TCP is reused for the same request.
 const FRESH: Duration = Duration::from_millis(250);
 /// Maximum number of answers kept for reuse.
 const KEPT: usize = 16;
@@ -114,6 +114,7 @@ impl HttpReply {
             408 => "Request Timeout",
             421 => "Misdirected Request",
             431 => "Request Header Fields Too Large",
+            503 => "Service Unavailable",
             505 => "HTTP Version Not Supported",
             _ => "Internal Server Error",
         };
@@ -142,6 +143,8 @@ impl HttpReply {
 pub enum Listener {
     /// Loopback: any local user may read.
     Tcp(TcpListener),
+    /// An address of any kind: whoever reaches it may read. It must answer with nothing that is for this host only.
+    Network(TcpListener),
     /// A Unix socket: users with access to its file may read and give orders.
     Unix(UnixListener),
 }
@@ -149,7 +152,7 @@ pub enum Listener {
 impl Listener {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Tcp(listener) | Listener::Network(listener) => listener.as_fd(),
             Listener::Unix(listener) => listener.as_fd(),
         }
     }
@@ -159,16 +162,19 @@ impl Listener {
         rustix::net::accept_with(self.fd(), flags)
     }
 
-    /// True if any local user may connect.
+    /// True if connecting needs no rights on this host.
     const fn is_open_to_all(&self) -> bool {
-        matches!(self, Listener::Tcp(_))
+        matches!(self, Listener::Tcp(_) | Listener::Network(_))
     }
 
-    /// Returns the permitted values of `Host`: the address and localhost, with the port.
-    fn hosts(&self) -> Vec<String> {
+    /// Returns the permitted values of `Host`: on loopback the address and localhost, with the port. `None` for any value: a
+    /// host has names on the network that it does not know.
+    fn hosts(&self) -> Option<Vec<String>> {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().map(names_of).unwrap_or_default(),
-            Listener::Unix(_) => Vec::new(),
+            Listener::Tcp(listener) => {
+                Some(listener.local_addr().map(names_of).unwrap_or_default())
+            }
+            Listener::Network(_) | Listener::Unix(_) => None,
         }
     }
 }
@@ -188,10 +194,10 @@ struct HttpConnection {
 /// State of a listener's thread.
 struct ListenerThread<'a> {
     listener: &'a Listener,
-    hosts: Vec<String>,
+    hosts: Option<Vec<String>>,
     answer: &'a dyn Fn(HttpRequest<'_>) -> HttpReply,
     connections: VecDeque<HttpConnection>,
-    /// Fresh answers on loopback: request, expiry, bytes.
+    /// Fresh answers over TCP: request, expiry, bytes.
     kept: Vec<(String, Instant, Rc<[u8]>)>,
     budget: AnswerBudget,
 }
@@ -350,7 +356,9 @@ impl<'a> ListenerThread<'a> {
         };
         if connection.response.is_none() {
             let answer = |request: HttpRequest<'_>| reuse(&mut self.kept, request, self.answer);
-            connection.response = connection.read(&self.hosts, answer).map(|bytes| (bytes, 0));
+            connection.response = connection
+                .read(self.hosts.as_deref(), answer)
+                .map(|bytes| (bytes, 0));
         }
         if connection.go_on().is_break() {
             connection.until = Instant::now();
@@ -358,7 +366,7 @@ impl<'a> ListenerThread<'a> {
     }
 }
 
-/// Returns the answer to a request, on loopback a recent one if available.
+/// Returns the answer to a request, over TCP a recent one if available.
 fn reuse(
     kept: &mut Vec<(String, Instant, Rc<[u8]>)>,
     request: HttpRequest<'_>,
@@ -394,7 +402,7 @@ impl HttpConnection {
     /// Returns the answer to the input; `None` while the request is incomplete.
     fn read(
         &mut self,
-        hosts: &[String],
+        hosts: Option<&[String]>,
         answer: impl FnOnce(HttpRequest<'_>) -> Rc<[u8]>,
     ) -> Option<Rc<[u8]>> {
         let refuse = |status, why: &str| Some(Rc::from(HttpReply::refuse(status, why).bytes()));
@@ -456,11 +464,12 @@ impl HttpConnection {
     }
 }
 
-/// Parses a request; `None` while it is incomplete, and an error response if it is refused. Accepts any bytes.
+/// Parses a request; `None` while it is incomplete, and an error response if it is refused. Accepts any bytes. `hosts` are the
+/// permitted values of `Host`, `None` for any.
 pub fn parse_request<'a>(
     bytes: &'a [u8],
     trusted: bool,
-    hosts: &[String],
+    hosts: Option<&[String]>,
 ) -> Result<Option<HttpRequest<'a>>, HttpReply> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut request = httparse::Request::new(&mut fields);
@@ -477,7 +486,7 @@ pub fn parse_request<'a>(
     }
     let (method, target) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    if !trusted && !is_for_us(request.headers, hosts) {
+    if hosts.is_some_and(|hosts| !is_for_us(request.headers, hosts)) {
         // A foreign web page whose name resolves to this host must not read the answers (DNS rebinding).
         return Err(HttpReply::refuse(421, "the Host header names another host"));
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, RuleAction};
 use crate::log::LogEntry;
-use crate::observation::Observation;
+use crate::observation::{Observation, container_of};
 use crate::policy::proof_in_words;
 use crate::pool_policy::{PoolFinding, PoolsState};
 use crate::rule::rule_of;
@@ -32,6 +32,9 @@ pub struct GuardStatus {
     /// The files with its rules; empty if there is none.
     pub files: Vec<String>,
     pub acts: bool,
+    /// True if it was started with `--read-only`: it never acts, and keeps no state.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
     pub rules: usize,
     /// Time when a user paused it: RFC 3339, UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,6 +143,12 @@ pub struct ProcessTreeStatus {
     pub processes: usize,
     pub name: String,
     pub group: String,
+    /// UID of its Kubernetes pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
+    /// ID of its container, without the runtime's name; missing outside of pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     pub action: RuleAction,
@@ -263,6 +272,8 @@ pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<
                 processes: program.pids.len(),
                 name: program.name.clone(),
                 group: track.group.clone(),
+                pod_uid: program.pod.clone(),
+                container_id: program.cgroup.as_deref().and_then(container_of),
                 user: program.user.clone(),
                 action: rule.action,
                 budget_percent: rule.limits.pace.budget.get(),

@@ -60,6 +60,10 @@ impl MetricFamily {
         MetricFamily::new(name, help, MetricType::Gauge)
     }
 
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
     const fn new(name: &'static str, help: &'static str, kind: MetricType) -> MetricFamily {
         MetricFamily {
             name,

@@ -16,7 +16,7 @@ mod metrics;
 mod tests;
 mod web_pages;
 
-pub use metrics::metrics;
+pub use metrics::{metrics, textfile_metrics};
 pub use web_pages::answer;
 
 pub fn status(status: &GuardStatus) -> Document {
@@ -42,6 +42,7 @@ fn lead(status: &GuardStatus) -> String {
     let what = match (&status.paused_since, status.acts) {
         (Some(since), _) => format!("Paused since {since}"),
         (None, true) => "Acting by its rules".to_owned(),
+        (None, false) if status.read_only => "Read-only: nothing is changed".to_owned(),
         (None, false) => "Watching only: no rule allows promotion".to_owned(),
     };
     let are = if kept == 1 { "is" } else { "are" };

@@ -13,6 +13,7 @@ use crate::document::{Document, Table, TableBuilder};
 use crate::json::{answer, merge_fields};
 use crate::status::findings_block;
 
+pub(crate) use prometheus::findings_by_kind;
 pub use prometheus::verify_prometheus;
 
 pub fn verify(report: &VerifyReport) -> Document {
@@ -98,4 +99,4 @@ pub fn verify_json(report: &VerifyReport) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

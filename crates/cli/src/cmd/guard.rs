@@ -25,6 +25,7 @@ Examples:
   hugeleaf guard --once --dry-run       planned promotions, and reasons against the others
   hugeleaf guard --check                check the rules for errors
   hugeleaf guard                        watch, and promote by the rules, until stopped
+  hugeleaf guard --read-only            watch and serve metrics
   hugeleaf guard status                 state of the running guard
 
 Without rules the guard changes nothing, and reports what it would do. To let it act, write this
@@ -45,8 +46,11 @@ pub struct Args {
     /// Print the planned changes; change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Check the rules for errors, and exit
+    /// Watch and serve metrics; change nothing, and keep no state
     #[arg(long, conflicts_with_all = ["once", "dry_run"])]
+    read_only: bool,
+    /// Check the rules for errors, and exit
+    #[arg(long, conflicts_with_all = ["once", "dry_run", "read_only"])]
     check: bool,
     #[command(subcommand)]
     request: Option<GuardSubcommand>,
@@ -143,17 +147,21 @@ fn check(files: &ConfigFiles, context: &Context) -> Result<CommandStatus, Failur
         true => "the guard acts",
         false => "the guard watches, and changes nothing",
     };
+    let beyond = config.metrics.filter(|at| !at.ip().is_loopback());
+    let beyond = beyond.map_or_else(String::new, |at| {
+        format!("other hosts may read the metrics at {at}, without authentication\n")
+    });
     Context::print(&match context.json {
         true => answer(
             &json!({ "files": found, "rules": rules, "targets": targets, "acts": config.acts(),
-                "old_names": config.old_names }),
+                "listen": config.listen, "metrics": config.metrics, "old_names": config.old_names }),
         ),
         false => {
             let old = config
                 .old_names
                 .iter()
                 .map(|name| format!("warning: {name}\n"));
-            format!("{from}; {acts}\n{}", old.collect::<String>())
+            format!("{from}; {acts}\n{beyond}{}", old.collect::<String>())
         }
     })?;
     Ok(CommandStatus::Good)
@@ -193,8 +201,8 @@ impl StatusRenderer for HttpViews {
         Some(("text/html; charset=utf-8", page.into_bytes()))
     }
 
-    fn metrics(&self, status: &GuardStatus) -> String {
-        text(views::metrics(status, status.series))
+    fn textfile(&self, status: &GuardStatus) -> String {
+        text(views::textfile_metrics(status, status.series))
     }
 }
 
@@ -202,8 +210,11 @@ fn guard(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     context.need_live("guard")?;
     let host = context.host()?;
-    let places = GuardPaths::default();
-    let files = files_of(args.config.as_ref(), args.dry_run);
+    let places = match args.read_only {
+        true => GuardPaths::default().read_only(),
+        false => GuardPaths::default(),
+    };
+    let files = files_of(args.config.as_ref(), args.dry_run || args.read_only);
     let guard = Guard::new(&context.root, &context.kernel, &host, files, places)?;
     let orders = guard.orders();
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])

@@ -6,7 +6,7 @@ use hugeleaf_guard::client::ask_status;
 use hugeleaf_guard::{GuardPaths, one_shot};
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::exposition::text;
-use hugeleaf_report::guard::metrics;
+use hugeleaf_report::guard::{metrics, textfile_metrics};
 
 use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
@@ -34,12 +34,13 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         None => one_shot::scan_once(&context.root, &context.kernel, &context.host()?)?,
     };
     drop(bar);
-    let text = text(metrics(&status, status.series));
     match &args.textfile {
-        None => Context::print(&text)?,
-        Some(path) => write_whole(path, &text).map_err(|e| {
-            Failure::missing(e.to_string(), "name a file in an existing, writable folder")
-        })?,
+        None => Context::print(&text(metrics(&status, status.series)))?,
+        Some(path) => {
+            write_whole(path, &text(textfile_metrics(&status, status.series))).map_err(|e| {
+                Failure::missing(e.to_string(), "name a file in an existing, writable folder")
+            })?
+        }
     }
     Ok(CommandStatus::Good)
 }

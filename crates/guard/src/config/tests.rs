@@ -177,6 +177,37 @@ fn drop_ins_come_first() {
     );
 }
 
+#[test]
+fn metrics_for_other_hosts_need_permission() {
+    let metrics = |text: &str| parse(&format!("schema = 1\n{text}")).map(|c| c.metrics);
+    assert_eq!(metrics("listen_beyond_host = true"), Ok(None));
+    let loopback = "127.0.0.1:9647".parse().unwrap();
+    assert_eq!(metrics("metrics = '127.0.0.1:9647'"), Ok(Some(loopback)));
+    let all = "[::]:9646".parse().unwrap();
+    let text = "listen = 'off'\nlisten_beyond_host = true\nmetrics = '[::]:9646'";
+    assert_eq!(metrics(text), Ok(Some(all)));
+    assert_eq!(metrics("metrics = 'off'"), Ok(None));
+    // A later file may give the permission, take it away, or set another address. An error names the file with the address.
+    let files = |texts: &[&str]| {
+        let texts = texts.iter().enumerate();
+        let texts =
+            texts.map(|(n, text)| (format!("/{n}.toml").into(), format!("schema = 1\n{text}")));
+        Config::parse(&texts.collect::<Vec<_>>())
+    };
+    let (at, permitted) = ("metrics = '0.0.0.0:9647'", "listen_beyond_host = true");
+    assert!(files(&[at, permitted]).is_ok());
+    assert!(files(&[at, "metrics = 'off'"]).is_ok());
+    for texts in [
+        &[at, ""][..],
+        &[permitted, at, "listen_beyond_host = false"],
+    ] {
+        let error = files(texts).unwrap_err();
+        let place = texts.iter().position(|text| *text == at).unwrap();
+        let expected = format!("/{place}.toml:2:11: other hosts reach 0.0.0.0:9647");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+}
+
 /// Every kind of error, with its position and a word of its message.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one table")]
@@ -193,6 +224,30 @@ fn errors_say_where() {
         ("schema = 1\nat_once = 0", (2, 11), "from 1"),
         ("schema = 1\nlisten = '0.0.0.0:80'", (2, 10), "loopback"),
         ("schema = 1\nlisten = 'localhost'", (2, 10), "address"),
+        (
+            "schema = 1\nmetrics = '0.0.0.0:9647'",
+            (2, 11),
+            "add listen_beyond_host = true",
+        ),
+        (
+            "schema = 1\nlisten_beyond_host = false\nmetrics = '[::]:9647'",
+            (3, 11),
+            "other hosts reach [::]:9647",
+        ),
+        (
+            "schema = 1\nlisten_beyond_host = true\nmetrics = '0.0.0.0:9646'",
+            (3, 11),
+            "another port, or add listen = \"off\"",
+        ),
+        ("schema = 1\nmetrics = '127.0.0.1:9646'", (2, 11), "already"),
+        ("schema = 1\nmetrics = 'node:9647'", (2, 11), "address"),
+        ("schema = 1\nmetrics = 9647", (2, 11), "string"),
+        // Permission for the metrics is none for the page.
+        (
+            "schema = 1\nlisten_beyond_host = true\nlisten = '0.0.0.0:80'",
+            (3, 10),
+            "use metrics = \"0.0.0.0:80\"",
+        ),
         ("schema = 1\ntextfile = 'a.prom'", (2, 12), "absolute"),
         ("schema = 1\nlog_bytes = '1K'", (2, 13), "too small"),
         ("schema = 1\nevry = '5s'", (2, 1), "evry"),
@@ -271,7 +326,7 @@ fn nights_pass_midnight() {
 
 proptest! {
     #[test]
-    fn never_panics(text in ".*", tail in "(name|every|hours|prove|listen) = ('[^']*'|[0-9.{}a-z= ]*)") {
+    fn never_panics(text in ".*", tail in "(name|every|hours|prove|listen|metrics|listen_beyond_host) = ('[^']*'|[0-9.{}a-z= ]*)") {
         let _ = parse(&text);
         let _ = parse(&format!("schema = 1\n{tail}"));
         let _ = parse(&format!("schema = 1\n[[rule]]\n{tail}"));

@@ -17,9 +17,10 @@ fn answer(request: HttpRequest<'_>) -> HttpReply {
     }
 }
 
-/// A server on loopback and one on a socket, until dropped.
+/// A server on loopback, one for the network and one on a socket, until dropped.
 struct Running {
     address: SocketAddr,
+    network: SocketAddr,
     socket: std::path::PathBuf,
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -36,19 +37,27 @@ impl Running {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("guard.sock");
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let all = TcpListener::bind("0.0.0.0:0").unwrap();
         let unix = UnixListener::bind(&socket).unwrap();
         tcp.set_nonblocking(true).unwrap();
+        all.set_nonblocking(true).unwrap();
         unix.set_nonblocking(true).unwrap();
         let address = tcp.local_addr().unwrap();
+        let network = SocketAddr::from(([127, 0, 0, 2], all.local_addr().unwrap().port()));
         first(address);
         let stop = Arc::new(AtomicBool::new(false));
         let serving = |listener: Listener| {
             let flag = Arc::clone(&stop);
             std::thread::spawn(move || serve(&listener, &flag, &answer))
         };
-        let threads = vec![serving(Listener::Tcp(tcp)), serving(Listener::Unix(unix))];
+        let threads = vec![
+            serving(Listener::Tcp(tcp)),
+            serving(Listener::Network(all)),
+            serving(Listener::Unix(unix)),
+        ];
         Running {
             address,
+            network,
             socket,
             stop,
             threads,
@@ -57,7 +66,11 @@ impl Running {
     }
 
     fn ask(&self, text: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
+        Running::ask_at(self.address, text)
+    }
+
+    fn ask_at(address: SocketAddr, text: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE * 4)).unwrap();
         let _ = stream.write_all(text.as_bytes());
         let mut answer = Vec::new();
@@ -153,26 +166,54 @@ fn all_else_is_refused() {
     assert!(server.ask(&named).starts_with("HTTP/1.1 200"));
 }
 
+/// On the network a host has names that it does not know. Nobody there gives orders.
+#[test]
+fn the_network_reads_under_any_name_and_gives_no_orders() {
+    let server = Running::new();
+    for (text, status) in [
+        ("GET /a HTTP/1.1\r\nHost: node-7.example:9646\r\n\r\n", 200),
+        ("GET /a HTTP/1.1\r\nHost: [2001:db8::7]:9646\r\n\r\n", 200),
+        ("GET /a HTTP/1.0\r\n\r\n", 200),
+        ("POST /pause HTTP/1.1\r\nHost: node-7.example\r\n\r\n", 405),
+        ("PUT /a HTTP/1.1\r\nHost: node-7.example\r\n\r\n", 405),
+        ("GET /a HTTP/3.0\r\n\r\n", 505),
+        ("\u{0}\u{1}\u{2}\r\n\r\n", 400),
+        ("\u{16}\u{3}\u{1}", 400),
+        (&format!("GET /{} HTTP/1.1\r\n", "a".repeat(REQUEST)), 431),
+    ] {
+        let said = Running::ask_at(server.network, text);
+        assert!(
+            said.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{text:.60} {said:.60}"
+        );
+    }
+}
+
 #[test]
 fn who_stands_still_holds_nobody_up() {
     let server = Running::new();
+    for address in [server.address, server.network] {
+        stand_still(&server, address);
+    }
+}
+
+fn stand_still(server: &Running, address: SocketAddr) {
     let mut still: Vec<TcpStream> = Vec::new();
     for n in 0..200 {
-        let mut stream = TcpStream::connect(server.address).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
         match n % 3 {
             0 => {}
             1 => stream.write_all(b"GET / HT").unwrap(),
             // It requests much and reads nothing.
-            _ => write!(
-                stream,
-                "GET /large HTTP/1.1\r\nHost: {}\r\n\r\n",
-                server.address
-            )
-            .unwrap(),
+            _ => write!(stream, "GET /large HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap(),
         }
         still.push(stream);
     }
-    assert!(server.get("/ok").starts_with("HTTP/1.1 200"));
+    let said = Running::ask_at(
+        address,
+        &format!("GET /ok HTTP/1.1\r\nHost: {address}\r\n\r\n"),
+    );
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     assert!(
         server
             .over_unix("GET /ok HTTP/1.1\r\n\r\n")
@@ -236,9 +277,15 @@ fn who_is_about_to_ask_is_closed_last() {
 #[test]
 fn a_flood_locks_nobody_out() {
     let server = Running::new();
+    for address in [server.address, server.network] {
+        flood(address);
+    }
+}
+
+fn flood(address: SocketAddr) {
     std::thread::scope(|scope| {
         let flood = |path| {
-            let (mut open, address) = (VecDeque::new(), server.address);
+            let mut open = VecDeque::new();
             RepeatingThread::start(scope, move || {
                 let Ok(mut stream) = TcpStream::connect(address) else {
                     return;
@@ -252,7 +299,8 @@ fn a_flood_locks_nobody_out() {
         };
         let _floods = ["/large", "/small"].map(flood);
         for n in 0..20 {
-            let said = server.get(&format!("/{n}"));
+            let asked = format!("GET /{n} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+            let said = Running::ask_at(address, &asked);
             assert!(said.ends_with(&format!("GET /{n} ")), "{n}: {said}");
         }
     });
@@ -334,7 +382,7 @@ fn a_reader_gets_the_format_that_it_asks_for() {
         let text =
             format!("GET /metrics HTTP/1.1\r\nHost: localhost:9\r\nAccept: {accept}\r\n\r\n");
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        let path = parse_request(text.as_bytes(), false, &hosts)
+        let path = parse_request(text.as_bytes(), false, Some(&hosts))
             .unwrap()
             .unwrap()
             .path;
@@ -360,7 +408,7 @@ proptest! {
     #[test]
     fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600), trusted in any::<bool>()) {
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        match parse_request(&bytes, trusted, &hosts) {
+        match parse_request(&bytes, trusted, Some(&hosts).filter(|_| !trusted).map(|hosts| &**hosts)) {
             Ok(Some(request)) => prop_assert!(trusted || request.method == "GET"),
             Ok(None) => {}
             Err(refused) => prop_assert!(refused.status >= 400),
@@ -371,7 +419,7 @@ proptest! {
     fn only_reads_get_through(method in "[A-Z]{1,8}", path in "/[a-z/?=&%]{0,20}", host in "[a-z0-9.:]{0,20}") {
         let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let hosts = names_of("127.0.0.1:9".parse().unwrap());
-        let asked = parse_request(text.as_bytes(), false, &hosts);
+        let asked = parse_request(text.as_bytes(), false, Some(&hosts));
         prop_assert_eq!(asked.is_ok(), method == "GET" && hosts.contains(&host));
     }
 }

@@ -67,7 +67,7 @@ pub struct StepOutcome {
     pub before: Option<PathState>,
     #[serde(skip)]
     pub wanted: Option<PathState>,
-    /// State after the step, read back; `None` if nothing was done.
+    /// State after the step, read back; `None` if nothing was done. In a dry run of an undo, the state that would result.
     #[serde(serialize_with = "path_state::as_value")]
     pub after: Option<PathState>,
     pub state: StepState,

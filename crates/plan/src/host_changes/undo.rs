@@ -381,6 +381,9 @@ fn try_undo_step(
         remove_drafts(context, &path)?;
     }
     let decision = decide(&now, step, rules);
+    if left.is_some() {
+        result.after = Some(now.clone());
+    }
     match (&decision, &mut left) {
         (UndoAction::Nothing, _) => result.state = StepState::AsBefore,
         (UndoAction::LeaveAlone, _) => {
@@ -393,6 +396,9 @@ fn try_undo_step(
         (UndoAction::To(target) | UndoAction::Cut(target), Some(left)) => {
             result.state = StepState::WouldChange;
             result.note = may_restore(context, step, &now, target).err();
+            if result.note.is_none() {
+                result.after = Some(target.clone());
+            }
             left.insert(key, target.clone());
         }
     }

@@ -266,6 +266,8 @@ fn pages_are_not_restored_where_allocations_would_fail() {
             "{note}"
         );
         assert_eq!(tree.read(POOL), "5\n");
+        // Neither the dry run nor the undo says that the pool changes.
+        assert_ne!(step.after, step.wanted);
     }
     committed(1_048_576);
     let undone = undo_newest(tree.path(), &Kernel::new()).unwrap();
@@ -474,8 +476,23 @@ fn an_undo_that_is_only_tried_changes_nothing() {
             .all(|s| s.state == StepState::WouldChange),
         "{undone:#?}"
     );
+    for step in &undone[0].steps {
+        assert!(
+            step.after.is_some() && step.after == step.wanted,
+            "{step:#?}"
+        );
+    }
     assert_same(&between, &tree.snapshot(), "after trying");
     assert_eq!(tree.read("var/lib/hugeleaf/journal/0001.log"), log);
+    // A file that another program changed stays as it is, and the result says so.
+    tree.write("etc/sysctl.d/60-hugeleaf.conf", "theirs\n");
+    let undone = undo_in(tree.path(), &Kernel::new(), UndoSelection::Newest, dry).unwrap();
+    let mut left = undone[0].steps.iter();
+    let left = left.find(|s| s.state == StepState::ChangedSince).unwrap();
+    assert!(
+        left.after.is_some() && left.after == left.before,
+        "{left:#?}"
+    );
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Metrics of the guard and of its host, for Prometheus. Labels are units, pods or process names, never PIDs. Their
 //! number is bounded by the rules; the rest is summed as `other`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hugeleaf_guard::status::{GuardStatus, PoolCheckStatus, PoolStatus};
 use hugeleaf_guard::{PoolFinding, Proof, TreeState};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::exposition::MetricFamily;
+use crate::verify::findings_by_kind;
 
 const OTHER: &str = "other";
 
@@ -17,7 +18,11 @@ pub fn metrics(status: &GuardStatus, series: usize) -> Vec<MetricFamily> {
     let mut all = vec![info(status)];
     all.extend(pools(&status.host.pools));
     all.extend(pool_findings(&status.pools));
+    all.push(findings_by_kind(
+        (status.pools.findings.iter()).map(|finding| (&*finding.id, &*finding.severity)),
+    ));
     all.extend(by_group(&groups));
+    all.push(pod_info(status, &groups));
     all.push(process_trees(status));
     all.extend(counts(status));
     all.extend(proofs(status, series));
@@ -25,6 +30,13 @@ pub fn metrics(status: &GuardStatus, series: usize) -> Vec<MetricFamily> {
     all.extend(itself(status));
     all.extend(old_names(status, &groups));
     all.extend(crate::balance::metrics(&status.balance));
+    all
+}
+
+/// Returns the metrics for node_exporter's textfile: without those of the process, which node_exporter exports of itself.
+pub fn textfile_metrics(status: &GuardStatus, series: usize) -> Vec<MetricFamily> {
+    let mut all = metrics(status, series);
+    all.retain(|family| !family.name().starts_with("process_"));
     all
 }
 
@@ -181,6 +193,31 @@ fn by_group(groups: &BTreeMap<String, TreeSums>) -> Vec<MetricFamily> {
         moved.add([("unit", name)], group.moved.as_f64());
     }
     vec![memory, tables, moved]
+}
+
+/// Returns the pods and containers of units, to join other metrics with those of kube-state-metrics.
+fn pod_info(status: &GuardStatus, groups: &BTreeMap<String, TreeSums>) -> MetricFamily {
+    let mut family = MetricFamily::gauge(
+        "hugeleaf_pod_info",
+        "Pod and container of a unit; container_id is empty if unknown",
+    );
+    let of_pods = status.programs.iter().filter_map(|program| {
+        let container = program.container_id.as_deref().unwrap_or_default();
+        Some((&*program.group, program.pod_uid.as_deref()?, container))
+    });
+    // Process trees of one container share a sample.
+    let distinct: BTreeSet<_> = of_pods
+        .filter(|(unit, ..)| groups.contains_key(*unit))
+        .collect();
+    for (unit, pod_uid, container) in distinct {
+        let labels = [
+            ("unit", unit),
+            ("pod_uid", pod_uid),
+            ("container_id", container),
+        ];
+        family.add(labels, 1.0);
+    }
+    family
 }
 
 fn process_trees(status: &GuardStatus) -> MetricFamily {

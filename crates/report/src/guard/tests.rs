@@ -30,6 +30,8 @@ pub fn program(pid: u32, name: &str, state: TreeState) -> ProcessTreeStatus {
         processes: 1,
         name: name.into(),
         group: format!("{name}.service"),
+        pod_uid: None,
+        container_id: None,
         user: Some("db".into()),
         action: if state == TreeState::Candidate {
             RuleAction::Watch
@@ -95,6 +97,7 @@ pub fn status() -> GuardStatus {
         at: "2026-11-24T12:00:00Z".into(),
         files: vec!["/etc/hugeleaf/guard.toml".into()],
         acts: true,
+        read_only: false,
         rules: 3,
         paused_since: None,
         problems: Vec::new(),

@@ -1,4 +1,4 @@
-pub(super) mod testing;
+pub(crate) mod testing;
 
 use super::*;
 use crate::document::TextOptions;

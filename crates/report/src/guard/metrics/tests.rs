@@ -186,3 +186,73 @@ fn names_follow_the_conventions() {
         );
     }
 }
+
+/// With another help text than that of `verify --prometheus`, node_exporter drops the family of the file that it reads second.
+#[test]
+fn findings_are_those_of_verify() {
+    let mut said = status();
+    let warning = PoolFinding {
+        id: "pool-unused-for-a-day".into(),
+        severity: "warning".into(),
+        ..said.pools.findings[0].clone()
+    };
+    said.pools.findings.extend([warning.clone(), warning]);
+    let all = text(metrics(&said, 200));
+    let count = |id: &str, severity: &str| {
+        sample(
+            &all,
+            &format!("hugeleaf_findings{{id=\"{id}\",severity=\"{severity}\"}}"),
+        )
+    };
+    assert_eq!(count("pool-short", "problem"), 1.0);
+    assert_eq!(count("pool-unused-for-a-day", "warning"), 2.0);
+    let of_verify = crate::verify::verify_prometheus(&crate::verify::tests::testing::report(), 0);
+    let heads = |text: &str| -> Vec<String> {
+        let heads = text.lines().filter(|line| line.starts_with('#'));
+        let heads = heads.filter(|line| line.contains(" hugeleaf_findings "));
+        heads.map(str::to_owned).collect()
+    };
+    assert_eq!((heads(&all).len(), heads(&all)), (2, heads(&of_verify)));
+}
+
+#[test]
+fn units_of_pods_have_their_pod_and_containers() {
+    const POD: &str = "0b3c5a6e-1111-2222-3333-444455556666";
+    let mut said = status();
+    let mut of_pod = |pid: u32, container: Option<&str>| {
+        let mut one = program(pid, "postgres", TreeState::Managed);
+        one.group = format!("pod {POD}");
+        one.pod_uid = Some(POD.into());
+        one.container_id = container.map(str::to_owned);
+        said.programs.push(one);
+    };
+    of_pod(1001, Some("9f"));
+    of_pod(1002, Some("9f"));
+    of_pod(1003, Some("a0"));
+    of_pod(1004, None);
+    let all = text(metrics(&said, 200));
+    let of_pods: Vec<&str> = (all.lines())
+        .filter(|line| line.starts_with("hugeleaf_pod_info"))
+        .collect();
+    let line = |container: &str| {
+        format!(
+            "hugeleaf_pod_info{{unit=\"pod {POD}\",pod_uid=\"{POD}\",container_id=\"{container}\"}} 1.0"
+        )
+    };
+    assert_eq!(of_pods, ["", "9f", "a0"].map(line));
+    // A unit that is only part of `other` has no series to join.
+    assert!(!text(metrics(&said, 0)).contains("hugeleaf_pod_info{"));
+}
+
+/// node_exporter has these metrics of itself, and drops those of a file.
+#[test]
+fn the_textfile_has_no_metrics_of_the_process() {
+    let of_process = |all: &str| all.lines().filter(|l| l.starts_with("process_")).count();
+    assert_eq!(of_process(&text(metrics(&status(), 200))), 3);
+    let file = text(textfile_metrics(&status(), 200));
+    assert!(
+        of_process(&file) == 0 && !file.contains("process_cpu"),
+        "{file}"
+    );
+    assert_eq!(sample(&file, "hugeleaf_scans_total"), 1440.0);
+}

@@ -9,7 +9,7 @@ use hugeleaf_plan::verify::{
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::findings::{Finding, Severity};
 
-pub(in crate::verify) fn report() -> VerifyReport {
+pub(crate) fn report() -> VerifyReport {
     let of = |pages: u64, size: &str| PageCount {
         page: size.parse().unwrap(),
         pages: Pages(pages),
