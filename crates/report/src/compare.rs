@@ -224,10 +224,12 @@ pub fn history(history: &SetHistory) -> Document {
 
 /// Returns a chart for each workload, with a curve for each arm and place. Intervals are relative to the first set.
 fn of_workloads(history: &SetHistory) -> Vec<Chart> {
-    let mut names: Vec<&str> = (history.rows.iter())
-        .map(|row| row.workload.as_str())
-        .collect();
-    names.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    for row in &history.rows {
+        if !names.contains(&row.workload.as_str()) {
+            names.push(&row.workload);
+        }
+    }
     let ratio = |percent: f64| 1.0 + percent / 100.0;
     let points = |row: &HistoryRow| {
         let known = row.points.iter().enumerate();

@@ -205,6 +205,44 @@ fn a_wide_dot_is_a_band() {
 }
 
 #[test]
+fn many_curves_stay_in_the_drawing() {
+    let names: Vec<String> = (0..40).map(|n| format!("curve {n}")).collect();
+    let all = names
+        .iter()
+        .map(|name| series(name, &[(1.0, 1.0), (2.0, 1.1)]));
+    let mut chart = curves(all.collect());
+    chart.x.steps = vec![(1.0, "before".to_owned()), (2.0, "after".to_owned())];
+    let svg = drawn(&chart);
+    let numbers = |name: &str| -> Vec<f64> {
+        let sign = format!(" {name}=\"");
+        let rest = svg.split(&sign).skip(1);
+        rest.map(|text| text.split('"').next().unwrap().parse().unwrap())
+            .collect()
+    };
+    let axis = numbers("x1")[0];
+    assert!(numbers("cx").iter().all(|x| *x >= axis), "{axis} in {svg}");
+    assert!(numbers("y").iter().all(|y| *y > 0.0), "{svg}");
+}
+
+#[test]
+fn one_outlier_does_not_flatten_the_other_dots() {
+    let values = [1.0, 1.02, 0.98, 1.01, 1.03, 0.99, 1.0, 30.0];
+    let points = (1u32..).zip(values).map(|(n, y)| point(f64::from(n), y));
+    let mut chart = curves(vec![Series::new("pairs", points.collect())]);
+    chart.kind = ChartKind::Dots;
+    chart.y = Axis {
+        unit: AxisUnit::Ratio,
+        level: Some(1.0),
+        ..Axis::default()
+    };
+    let svg = drawn(&chart);
+    for part in ["×1.02", "×30 ↑"] {
+        assert!(svg.contains(&format!(">{part}<")), "{part} in {svg}");
+    }
+    assert_eq!(svg.matches("<circle").count(), values.len());
+}
+
+#[test]
 fn layers_stand_on_each_other() {
     let layer = |name: &str, values: [f64; 2]| Series {
         name: name.to_owned(),

@@ -3,13 +3,15 @@
 use maud::{Markup, html};
 
 use super::primitives::{
-    AxisRange, LINE, WIDTH, colour, legend, line, px, rectangle, room, whole, words,
+    AxisRange, LINE, WIDTH, colour, label, legend, line, px, rectangle, room, whole, words,
 };
 use crate::document::{Axis, Chart, ChartKind, Point, Scale, Series};
 
 const HEIGHT: f64 = 320.0;
 /// Height of charts of layers, which stand below each other for comparison.
 const LAYERS_HEIGHT: f64 = 220.0;
+/// Distance between the names of curves.
+const NAME: f64 = LINE - 2.0;
 /// Maximum number of readable marks on an axis.
 const MARKS: usize = 10;
 
@@ -32,6 +34,17 @@ impl PlotArea {
         let part = self.y.part(value)?.clamp(0.0, 1.0);
         Some(self.bottom - part * (self.bottom - self.top))
     }
+
+    /// Returns a value beyond the axis as text, with its direction.
+    fn value_beyond(&self, axis: &Axis, value: f64) -> Option<String> {
+        let part = self.y.part(value)?;
+        let arrow = match part {
+            _ if part > 1.0 => '↑',
+            _ if part < 0.0 => '↓',
+            _ => return None,
+        };
+        Some(format!("{} {arrow}", label(value, None, axis.unit)))
+    }
 }
 
 pub(super) fn draw(chart: &Chart) -> Option<Markup> {
@@ -45,6 +58,8 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     let names = chart.series.iter().map(|s| &s.name);
     let height = match chart.kind {
         ChartKind::Layers => LAYERS_HEIGHT,
+        // The names of many curves need a higher chart.
+        ChartKind::Curves => HEIGHT.max(count(chart) * NAME + 60.0),
         _ => HEIGHT,
     };
     let plane = PlotArea {
@@ -82,7 +97,23 @@ fn heights(chart: &Chart) -> Vec<f64> {
     }
     let points = chart.series.iter().flat_map(|s| &s.points);
     let drawn = points.filter(|p| is_drawn(chart, p));
-    drawn.flat_map(Point::values).collect()
+    let values = drawn.flat_map(Point::values).collect();
+    match chart.kind {
+        ChartKind::Dots => without_outliers(values),
+        _ => values,
+    }
+}
+
+/// Removes values far outside the middle three quarters, so that one outlier does not flatten all other dots.
+/// [`one`] draws it at the edge, with its value.
+fn without_outliers(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    let eighth = values.len() / 8;
+    if let (Some(&low), Some(&high)) = (values.get(eighth), values.iter().nth_back(eighth)) {
+        let reach = 3.0 * (high - low);
+        values.retain(|v| reach == 0.0 || (low - reach..=high + reach).contains(v));
+    }
+    values
 }
 
 /// Extends layers to the edges of the plane; points keep their margin.
@@ -135,7 +166,7 @@ fn axes(chart: &Chart, plane: &PlotArea, marks: &[(f64, String)]) -> Markup {
 }
 
 fn one(chart: &Chart, plane: &PlotArea, number: usize, series: &Series) -> Markup {
-    let aside = series_offset(chart, number);
+    let aside = series_offset(chart, plane, number);
     let at = |p: &Point| Some((plane.x(p.x)? + aside, plane.y(p.y)?));
     let drawn = || series.points.iter().filter_map(|p| Some((p, at(p)?)));
     let path: Vec<String> = drawn()
@@ -156,6 +187,10 @@ fn one(chart: &Chart, plane: &PlotArea, number: usize, series: &Series) -> Marku
                     circle cx=(px(x + 8.0)) cy=(px(sample)) r="1.5" fill="currentColor" {}
                 }
                 (mark(number, (x, y), point.doubtful))
+                @if let Some(value) = plane.value_beyond(&chart.y, point.y) {
+                    @let (aside, anchor) = if x < plane.right - 80.0 { (10.0, "start") } else { (-10.0, "end") };
+                    (words(&value, (x + aside, y.min(plane.bottom - 22.0)), anchor))
+                }
                 @if !point.note.is_empty() { (words(&point.note, (x + 10.0, y - 10.0), "start")) }
             }
         }
@@ -163,13 +198,22 @@ fn one(chart: &Chart, plane: &PlotArea, number: usize, series: &Series) -> Marku
 }
 
 /// Returns the horizontal offset of a curve's points from their step, in pixels: about two marks, so that the
-/// intervals of several curves stay visible. 0 if x has no steps.
-fn series_offset(chart: &Chart, number: usize) -> f64 {
-    let place = |n: usize| f64::from(u32::try_from(n).unwrap_or(0));
+/// intervals of several curves stay visible, and less if many curves would leave the plane. 0 if x has no steps.
+fn series_offset(chart: &Chart, plane: &PlotArea, number: usize) -> f64 {
+    let margins = (plane.right - plane.left) * 0.09;
+    let each = f64::min(8.0, margins / count(chart));
     match chart.x.steps.is_empty() {
         true => 0.0,
-        false => (place(number) - place(chart.series.len().saturating_sub(1)) / 2.0) * 8.0,
+        false => (as_f64(number) - (count(chart) - 1.0) / 2.0) * each,
     }
+}
+
+fn count(chart: &Chart) -> f64 {
+    as_f64(chart.series.len())
+}
+
+fn as_f64(n: usize) -> f64 {
+    f64::from(u32::try_from(n).unwrap_or(0))
 }
 
 /// Draws a mark with a shape for each series, hollow if the point is doubtful.
@@ -251,8 +295,12 @@ fn layers(chart: &Chart, plane: &PlotArea) -> Markup {
 fn curve_names(chart: &Chart, plane: &PlotArea) -> Markup {
     let end = |(number, series): (usize, &Series)| {
         let mut points = series.points.iter().rev();
-        let at = points
-            .find_map(|p| Some((plane.x(p.x)? + series_offset(chart, number), plane.y(p.y)?)))?;
+        let at = points.find_map(|p| {
+            Some((
+                plane.x(p.x)? + series_offset(chart, plane, number),
+                plane.y(p.y)?,
+            ))
+        })?;
         Some((number, series.name.clone(), at))
     };
     let mut ends: Vec<_> = chart.series.iter().enumerate().filter_map(end).collect();
@@ -260,12 +308,12 @@ fn curve_names(chart: &Chart, plane: &PlotArea) -> Markup {
     let mut levels: Vec<f64> = ends.iter().map(|(.., at)| at.1).collect();
     // Move names down from the top, then up from the bottom where they overran it.
     for at in 1..levels.len() {
-        levels[at] = levels[at].max(levels[at - 1] + LINE - 2.0);
+        levels[at] = levels[at].max(levels[at - 1] + NAME);
     }
     let mut floor = plane.bottom;
     for level in levels.iter_mut().rev() {
         *level = level.min(floor);
-        floor = *level - LINE + 2.0;
+        floor = *level - NAME;
     }
     html! {
         @for ((number, name, (x, y)), level) in ends.iter().zip(levels) {
