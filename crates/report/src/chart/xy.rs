@@ -111,7 +111,7 @@ fn without_outliers(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     let eighth = values.len() / 8;
     if let (Some(&low), Some(&high)) = (values.get(eighth), values.iter().nth_back(eighth)) {
-        let reach = 2.0 * (high - low);
+        let reach = 3.0 * (high - low);
         values.retain(|v| reach == 0.0 || (low - reach..=high + reach).contains(v));
     }
     values
