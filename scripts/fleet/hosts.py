@@ -219,9 +219,22 @@ class Fleet:
                     # The least of the day is in its middle.
                     is_middle = 10 * 3600 < at - day < 11 * 3600
                     yield f"instance_page_size:hugeleaf_pool_unused:bytes{labels} {pool.least if is_middle and pool.least is not None else pool.unused} {at}"
+        yield "# TYPE instance_unit:hugeleaf_covered:ratio gauge"
+        guards = [host for host in live if host.mode != "verify only"]
+        for host in guards:
+            for unit in host.units:
+                if unit.memory > 1e9 and unit.huge > 0.9 * unit.memory:
+                    labels = f'{{{host.labels},job="hugeleaf",unit="{unit.name}"}}'
+                    for at in range(day, until, step):
+                        yield f"instance_unit:hugeleaf_covered:ratio{labels} {unit.huge / unit.memory} {at}"
+        for name, more in (("hugeleaf_tests", ',verdict="slower"'), ("hugeleaf_grown_bytes", "")):
+            yield f"# TYPE {name} counter"
+            for host in guards:
+                for at in range(day, until, step):
+                    yield f'{name}_total{{{host.labels},job="hugeleaf"{more}}} 0 {at}'
         yield "# TYPE hugeleaf_scans counter"
-        for host in live:
-            for at in range(int(now) - 1800, until, 60) if host.mode != "verify only" else ():
+        for host in guards:
+            for at in range(int(now) - 1800, until, 60):
                 yield f'hugeleaf_scans_total{{{host.labels},job="hugeleaf"}} {scans(host, at - now)} {at}'
         yield "# EOF"
 

@@ -29,7 +29,7 @@ RULES = [f"{REPOSITORY}/contrib/prometheus/{name}.rules.yml" for name in ("hugel
 DASHBOARDS = [f"{REPOSITORY}/contrib/grafana/{name}.json" for name in ("fleet", "hugeleaf")]
 GUIDE = f"{REPOSITORY}/docs/guide/fleet.md"
 # Measured with 2,000 hosts; Prometheus needs them for its blocks, its log of writes and the history's text.
-DISK_BYTES_BY_HOST = 1 << 20
+DISK_BYTES_BY_HOST = 3 << 20
 
 
 class Endpoint:
