@@ -120,7 +120,7 @@ run_step() { # STEP
         set -euo pipefail
         "$1"
     ) </dev/null >"$log" 2>&1 &
-    local job=$!
+    job=$!
     set +m
     tail -f --pid="$job" "$log" &
     local tail=$! status=0
@@ -128,6 +128,7 @@ run_step() { # STEP
         if [ "$until" != 0 ] && [ "$SECONDS" -ge "$until" ]; then
             kill -- "-$job" 2>/dev/null || true
             wait "$job" 2>/dev/null || true
+            job=
             wait "$tail" 2>/dev/null || true
             restore_knobs
             return 124
@@ -135,6 +136,7 @@ run_step() { # STEP
         sleep 1
     done
     wait "$job" || status=$?
+    job=
     wait "$tail" 2>/dev/null || true
     return "$status"
 }
@@ -151,7 +153,15 @@ export HUGELEAF_TEST_ALL=1
 [ $# = 0 ] || steps=("$@")
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# A step runs in a process group of its own, which would outlive this script.
+job=
+clean_up() {
+    [ -z "$job" ] || kill -- "-$job" 2>/dev/null || true
+    rm -f "$log"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 flaky=() missed=() broken=()
 for name in "${steps[@]}"; do
     if [ "$until" != 0 ] && [ "$SECONDS" -ge "$until" ]; then
