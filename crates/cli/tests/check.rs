@@ -33,7 +33,7 @@ fn states(host: &tempfile::TempDir, more: &[&str]) -> (BTreeMap<String, String>,
         .output()
         .unwrap();
     let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    let order = ["change", "look", "unknown", "good", "absent"];
+    let order = ["change", "review", "unknown", "good", "absent"];
     let rank = |state: &str| order.iter().position(|known| *known == state).unwrap();
     let mut states: BTreeMap<String, String> = BTreeMap::new();
     for row in answer["features"].as_array().unwrap() {
@@ -106,16 +106,16 @@ fn bare_metal_with_two_nodes_and_programs_that_disagree() {
     assert_states(
         &found,
         &[
-            ("numa-balancing", "look"),
+            ("numa-balancing", "review"),
             ("zone-reclaim", "change"),
             ("clock", "change"),
-            ("scheduler", "look"),
+            ("scheduler", "review"),
             ("mount", "change"),
-            ("governor", "look"),
+            ("governor", "review"),
             // MongoDB 8 and later needs 1 like Redis; PostgreSQL needs 2.
             ("overcommit", "change"),
             // The version of MongoDB is unknown.
-            ("thp", "look"),
+            ("thp", "review"),
         ],
     );
     let features = answer["features"].as_array().unwrap();
@@ -190,7 +190,7 @@ fn a_container_sees_little_and_its_limits() {
             // A missing file in a capture does not prove that the kernel lacks the feature.
             ("io-uring", "unknown"),
             ("governor", "unknown"),
-            ("open-files", "look"),
+            ("open-files", "review"),
             ("processes", "good"),
             ("memlock", "good"),
         ],
@@ -204,7 +204,7 @@ fn kernels_old_and_new_have_what_they_have() {
         &[],
     );
     // Linux 6.1 has no switch for io_uring.
-    assert_states(&old, &[("io-uring", "absent"), ("aio", "look")]);
+    assert_states(&old, &[("io-uring", "absent"), ("aio", "review")]);
     let new = host(
         "x86-7.3-two-nodes",
         &[
@@ -216,7 +216,7 @@ fn kernels_old_and_new_have_what_they_have() {
     assert_states(
         &new,
         &[
-            ("io-uring", "look"),
+            ("io-uring", "review"),
             ("numa-balancing", "good"),
             ("thp", "good"),
         ],
@@ -227,7 +227,7 @@ fn kernels_old_and_new_have_what_they_have() {
 fn base_pages_of_64k_have_pages_of_512m() {
     let (found, answer) = states(&host("arm64-64k", &[]), &["--for", "vector"]);
     // 512M for all.
-    assert_states(&found, &[("thp", "look")]);
+    assert_states(&found, &[("thp", "review")]);
     assert!(answer.to_string().contains("thp:512M"));
 }
 

@@ -17,7 +17,7 @@ use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-States: change (a harmful value, or one that a running program needs changed), look (worth a check),
+States: change (a harmful value, or one that a running program needs changed), review (worth a check),
         good, absent, unknown
 
 Examples:

@@ -62,7 +62,7 @@ hugeleaf_units::named! {
     pub enum CheckState {
         /// Set to a harmful value, or against the want of a program that runs here.
         Change = "change",
-        Review = "look",
+        Review = "review",
         Good = "good",
         /// Nothing to set, because the kernel or the machine lacks the feature.
         Absent = "absent",
