@@ -17,8 +17,8 @@ use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-States: change (a harmful value, or one that a running program needs changed), review (worth a check),
-        good, absent, unknown
+States: change (a harmful value, or one that a running program needs changed),
+        review (worth a check), good, absent, unknown
 
 Examples:
   hugeleaf check
