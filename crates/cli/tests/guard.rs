@@ -565,10 +565,7 @@ fn other_hosts_read_metrics_alone() {
     }
     assert!(guard.page(&address, "/metrics").contains("hugeleaf_info{"));
     drop(slow);
-    for _ in 0..3 {
-        let address = address.clone();
-        std::thread::spawn(move || flood(&address));
-    }
+    flood_by(3, &address);
     let scans = guard.status()["cost"]["scans"].as_u64();
     guard.wait_for("it scans", |s| s["cost"]["scans"].as_u64() > scans);
     assert!(
@@ -730,6 +727,13 @@ fn readers_that_stand_still_hold_nobody_up() {
     assert!(guard.status()["paused_since"].is_null());
 }
 
+fn flood_by(clients: usize, address: &str) {
+    for _ in 0..clients {
+        let address = address.to_owned();
+        std::thread::spawn(move || flood(&address));
+    }
+}
+
 /// Sends requests for different pages at full speed and reads nothing, until the server stops.
 fn flood(address: &str) {
     let mut open = VecDeque::new();
@@ -760,10 +764,7 @@ fn a_flood_of_requests_stops_no_scans() {
         count.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
     };
     let first = scans();
-    for _ in 0..2 {
-        let address = address.clone();
-        std::thread::spawn(move || flood(&address));
-    }
+    flood_by(2, &address);
     let more = hugeleaf_testkit::size(4.0, 40.0);
     hugeleaf_testkit::until("scans go on", || scans() >= first + more);
 }

@@ -107,19 +107,26 @@ pub struct Now {
 /// systemd (`…-pod12ab_34….slice`) and without (`/kubepods/burstable/pod12ab-34…`). Below the first of them, and
 /// below a service or a scope, users and containers name cgroups as they like.
 pub fn pod_of(cgroup: &str) -> Option<String> {
+    in_pod(cgroup).map(|(uid, _)| uid)
+}
+
+/// Returns the UID of a cgroup's pod, and the names of the cgroups below the pod's.
+fn in_pod(cgroup: &str) -> Option<(String, impl Iterator<Item = &str>)> {
     let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
-    let mut parts = cgroup.split('/').take_while(|part| !is_unit(part));
-    parts.find_map(pod_in)
+    let mut parts = cgroup.split('/');
+    let uid = parts
+        .by_ref()
+        .take_while(|part| !is_unit(part))
+        .find_map(pod_in)?;
+    Some((uid, parts))
 }
 
 /// Returns the ID of the container in a pod's cgroup, as the runtime knows it; `None` for other cgroups. The runtime names the
 /// cgroup directly below the pod's `cri-containerd-ID.scope`, `crio-ID.scope` or `ID`. Its own helpers (`crio-conmon-ID.scope`)
 /// are no containers.
 pub fn container_of(cgroup: &str) -> Option<String> {
-    pod_of(cgroup)?;
-    let mut parts = cgroup.split('/');
-    parts.find(|part| pod_in(part).is_some())?;
-    let name = parts.next()?;
+    let (_, mut below) = in_pod(cgroup)?;
+    let name = below.next()?;
     let name = name.strip_suffix(".scope").unwrap_or(name);
     let (runtime, id) = name.rsplit_once('-').unwrap_or(("", name));
     let is_id = id.len() == 64 && id.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));

@@ -3,12 +3,14 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
+use hugeleaf_host::MountLine;
+use hugeleaf_host::limits::mounts_in;
 use hugeleaf_units::Bytes;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::{eventually, not_run};
 
-/// Source in `/proc/self/mounts` of a hierarchy that a test has mounted.
+/// Source in `/proc/self/mountinfo` of a hierarchy that a test has mounted.
 const SOURCE: &str = "hugeleaf-test";
 
 /// A memory cgroup, removed when dropped; its processes return to the root cgroup.
@@ -71,12 +73,11 @@ impl ControllerCgroup {
     /// Creates a cgroup in the mounted hierarchy of a controller, or mounts one. Returns `None`, and prints the reason, where
     /// that is not possible.
     pub fn new(test: &str, controller: &str) -> Option<ControllerCgroup> {
-        let known = mounts().into_iter().find(|mount| {
-            mount.kind == "cgroup" && mount.options.split(',').any(|one| one == controller)
-        });
+        let mounts = mounts_in(&mountinfo(), controller);
+        let known = mounts.into_iter().find(|mount| mount.version == 1);
         let mut mounted = None;
         let top = match known {
-            Some(known) => known.at,
+            Some(known) => PathBuf::from(known.at),
             None => {
                 let folder = tempfile::tempdir().unwrap();
                 let options = CString::new(controller).unwrap();
@@ -123,38 +124,27 @@ impl Drop for ControllerCgroup {
 
 /// Removes the hierarchies that killed tests have left. The caller holds the host alone.
 pub(crate) fn remove_leftovers() {
-    for mount in mounts().iter().filter(|mount| mount.source == SOURCE) {
-        for group in std::fs::read_dir(&mount.at).into_iter().flatten().flatten() {
+    for at in leftovers() {
+        for group in std::fs::read_dir(&at).into_iter().flatten().flatten() {
             if group.path().is_dir() {
                 let _ = std::fs::remove_dir(group.path());
             }
         }
-        let _ = unmount(&mount.at, UnmountFlags::empty());
-        let _ = std::fs::remove_dir(&mount.at);
+        let _ = unmount(&at, UnmountFlags::empty());
+        let _ = std::fs::remove_dir(&at);
     }
 }
 
-/// A line of `/proc/self/mounts`.
-struct Mount {
-    source: String,
-    at: PathBuf,
-    kind: String,
-    options: String,
+/// Returns the mount points of the hierarchies that tests have mounted.
+fn leftovers() -> Vec<String> {
+    let text = mountinfo();
+    let lines = text.lines().filter_map(MountLine::parse);
+    let ours = lines.filter(|line| line.source == SOURCE);
+    ours.map(|line| line.at.to_owned()).collect()
 }
 
-fn mounts() -> Vec<Mount> {
-    let text = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    let words = text.lines().map(|line| line.split(' ').map(str::to_owned));
-    let mount = words.map(|mut words| {
-        let mut next = || words.next().unwrap();
-        Mount {
-            source: next(),
-            at: next().into(),
-            kind: next(),
-            options: next(),
-        }
-    });
-    mount.collect()
+fn mountinfo() -> String {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap()
 }
 
 #[cfg(test)]
@@ -167,15 +157,14 @@ mod tests {
         let Some(_alone) = crate::host_lock::alone_as_root(test) else {
             return;
         };
-        let left = |mount: &Mount| mount.source == SOURCE;
         let Some(cgroup) = ControllerCgroup::new(test, "hugetlb") else {
             return;
         };
-        if !mounts().iter().any(left) {
+        if leftovers().is_empty() {
             return not_run(test, "needs a controller that is not mounted");
         }
         std::mem::forget(cgroup);
         remove_leftovers();
-        assert!(!mounts().iter().any(left));
+        assert_eq!(leftovers(), [""; 0]);
     }
 }

@@ -37,9 +37,10 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     match &args.textfile {
         None => Context::print(&text(metrics(&status, status.series)))?,
         Some(path) => {
-            write_whole(path, &text(textfile_metrics(&status, status.series))).map_err(|e| {
+            let text = text(textfile_metrics(&status, status.series));
+            write_whole(path, &text).map_err(|e| {
                 Failure::missing(e.to_string(), "name a file in an existing, writable folder")
-            })?
+            })?;
         }
     }
     Ok(CommandStatus::Good)

@@ -38,10 +38,12 @@ impl PlotArea {
     /// Returns a value beyond the axis as text, with its direction.
     fn value_beyond(&self, axis: &Axis, value: f64) -> Option<String> {
         let part = self.y.part(value)?;
-        let arrow = match part {
-            _ if part > 1.0 => '↑',
-            _ if part < 0.0 => '↓',
-            _ => return None,
+        let arrow = if part > 1.0 {
+            '↑'
+        } else if part < 0.0 {
+            '↓'
+        } else {
+            return None;
         };
         Some(format!("{} {arrow}", label(value, None, axis.unit)))
     }
