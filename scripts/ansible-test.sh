@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Tests the Ansible collection of contrib/ansible as it is installed: lints, unit tests, and the role on hosts that are
-# made for it. Nothing outside of target/ansible changes.
+# Tests the Ansible collection of contrib/ansible after installing it: lint, unit tests, and the role on temporary hosts.
+# Leaves everything outside of target/ansible as it was.
 #
 # usage: scripts/ansible-test.sh [lint|unit|host|pools|systemd]…
 #
 # lint:    ansible-lint --profile production, and the documents of modules and role.
-# unit:    the functions that read the program's JSON, and the modules with a program that fails.
-# host:    molecule: the role on a copy of this machine with pools of its own.
-# pools:   the same with the pools of this machine. Takes the lock of the tests, and checks that nothing is left.
-# systemd: molecule: Debian run by systemd, with deb and rpm packages and the guard.
+# unit:    the modules, with a stub of the program.
+# host:    molecule: the role on a copy of this machine, with simulated pools.
+# pools:   the same with the pools of this machine. Takes the lock of the tests, and checks that no change remains.
+# systemd: molecule: the role on a Debian with systemd, with deb and rpm packages and the guard.
 #
 # Prints "not run: REASON" for a part that cannot run here.
 set -euo pipefail
@@ -35,7 +35,7 @@ flock --nonblock 8 || {
 }
 log=$(mktemp)
 declare -A pages_before=()
-# However the run ends, no host of a scenario stays, and the pools of this machine are as before.
+# Stops the hosts of the scenarios and restores the pools of this machine, also after a failure.
 clean_up() {
     local name
     for name in default systemd; do
@@ -157,7 +157,7 @@ can_make_hosts() { # PART
     return 1
 }
 
-# In a copy: molecule writes next to its scenarios.
+# Runs a scenario in a copy of the collection, because molecule writes next to its scenarios.
 scenario() { # NAME [VARIABLE=VALUE…]
     local name=$1
     shift

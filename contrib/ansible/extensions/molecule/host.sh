@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes a host for a scenario, with files and pools of its own. Nothing outside of FOLDER changes, except with POOLS=host.
+# Makes a temporary host for a scenario. Changes nothing outside of FOLDER, except with POOLS=host.
 #
 # usage: host.sh start FOLDER [ROOT]    FOLDER/sh is then a shell in that host
 #        host.sh stop FOLDER
@@ -12,7 +12,7 @@ set -eu
 
 fail() { printf '%s\n  next: %s\n' "$1" "$2" >&2; exit 3; }
 
-# Files like those of the kernel. A pool of one node is the same file as that of the host.
+# Copies the kernel's files, with empty pools. The pool of the only node is a hard link to the pool of the host.
 make_pools() { # FOLDER
     cp -r --no-preserve=all /sys/kernel/mm "$1/mm" 2>/dev/null || true
     mkdir "$1/node"
@@ -30,7 +30,7 @@ make_pools() { # FOLDER
     done
 }
 
-# The files of a process that runs until the host is stopped, or for an hour at most.
+# Mounts the files of the host, then runs until the host is stopped, or for an hour at most.
 copy_of_this_host() { # FOLDER
     cd /
     mount -t tmpfs -o mode=755 none "$1/disk"
@@ -60,7 +60,7 @@ start() { # FOLDER [ROOT]
         make_pools "$1/made"
     fi
     folder=$1
-    # Without references to the caller's output, which would otherwise wait for the end of the host.
+    # Redirected, because a reader of the caller's output would otherwise wait for the end of the host.
     if [ $# = 1 ]; then
         setsid unshare --mount --pid --fork --kill-child "$0" copy "$folder" >"$folder/log" 2>&1 </dev/null &
         ready='test -e /run/made-for-a-test'
@@ -97,7 +97,7 @@ END
     "$folder/sh" -c "ln -sf /bin/sh '$folder/sh'"
 }
 
-# A number of a process may have another owner since.
+# The kernel may have reused the PID.
 is_ours() { # PID FOLDER
     tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -- "$2"
 }

@@ -4,20 +4,23 @@
 
 """Runs the program hugeleaf and turns its JSON into results of modules.
 
-Nothing here changes a host. Each command of hugeleaf decides, changes and reads back itself; these functions only pass
-on its answer, so `changed` and the differences are those that the program states.
+The program makes and checks all changes. `changed` and the differences follow from the steps that it reports.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import tempfile
+from contextlib import contextmanager
 
 # The schema of the JSON that these functions read.
 SCHEMA = 2
 # States of a step that has changed the host, or would.
 CHANGED = frozenset(('would-change', 'done', 'differs', 'begun', 'restored'))
-# States of a step that has changed the host only if the state after it is another than before.
+# States of a step that has changed the host only if its `before` and `after` differ.
 INCOMPLETE = frozenset(('short', 'in-use'))
 # Keys of a plan that describe the host at the time of planning, or explain. They differ between two plans that reserve
 # the same pages for the same services.
@@ -41,7 +44,7 @@ class Answer:
 
 
 class Program:
-    """The program on this host, on behalf of a module."""
+    """The program on this host, as a module runs it."""
 
     def __init__(self, module):
         self.module = module
@@ -99,7 +102,7 @@ class Program:
 
 
 def error_text(text):
-    """Returns the two lines of an error as one text, without the program's own marks."""
+    """Returns the two lines of an error as one text, without the prefix `hugeleaf: `."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [re.sub(r'^hugeleaf: ', '', line) for line in lines]
     lines = [re.sub(r'^next: ', 'Next: ', line) for line in lines]
@@ -164,7 +167,7 @@ def shortages(steps):
 
 
 def purpose(text):
-    """Returns the lines of a plan that state its purpose, without comments and without figures of the moment."""
+    """Returns the lines of a plan that reserve pages for services, without comments and VOLATILE keys."""
     lines = []
     in_list = False
     for line in text.splitlines():
@@ -179,6 +182,27 @@ def purpose(text):
         elif line and not line.startswith('#'):
             lines.append(re.sub(r'\s+# [^"]*$', '', line))
     return lines
+
+
+def read_plan(module, path):
+    """Returns the text of a plan file, or None if there is none. Ends the module if the file cannot be read."""
+    try:
+        with open(path, encoding='utf-8') as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        module.fail_json(msg='%s cannot be read: %s. Next: remove it, or name another file in plan' % (path, error))
+
+
+@contextmanager
+def draft_path(module):
+    """Provides a path for a new plan in a temporary directory that only this user can change."""
+    folder = tempfile.mkdtemp(dir=module.tmpdir)
+    try:
+        yield os.path.join(folder, 'plan.toml')
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def arguments_of(more):

@@ -98,27 +98,17 @@ to_do:
 '''
 
 import os
-import shutil
-import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hugeleaf.hugeleaf.plugins.module_utils.program import (
     Program,
     arguments_of,
+    draft_path,
+    read_plan,
     result_of,
     shortages,
 )
-
-
-def read(module, path):
-    try:
-        with open(path, encoding='utf-8') as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        module.fail_json(msg='%s cannot be read: %s. Next: remove it, or name another file in plan' % (path, error))
 
 
 def unwritten(module, path, error):
@@ -127,34 +117,23 @@ def unwritten(module, path, error):
                          'writable: df %s' % (path, reason, os.path.dirname(path)))
 
 
-class Draft:
-    """A copy of a new plan that only this user can change, until the host has accepted it."""
+def write(module, path, content):
+    try:
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(content)
+    except OSError as error:
+        unwritten(module, path, error)
 
-    def __init__(self, module, content):
-        self.module = module
-        self.folder = tempfile.mkdtemp(dir=module.tmpdir)
-        self.path = os.path.join(self.folder, 'plan.toml')
-        try:
-            with open(self.path, 'w', encoding='utf-8') as file:
-                file.write(content)
-        except OSError as error:
-            unwritten(module, self.path, error)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *dummy):
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def replace(self, plan):
-        if not os.path.isdir(os.path.dirname(plan)):
-            self.module.fail_json(msg='%s: its directory does not exist. Next: create it, owned by root' % plan)
-        try:
-            self.module.atomic_move(self.path, plan)
-        except Exception as error:  # pylint: disable=broad-except
-            # ansible-core raises Exception, with the cause behind it.
-            unwritten(self.module, plan, error.__cause__ or error)
-        self.module.set_mode_if_different(plan, 0o644, False)
+def replace(module, draft, plan):
+    if not os.path.isdir(os.path.dirname(plan)):
+        module.fail_json(msg='%s: its directory does not exist. Next: create it, owned by root' % plan)
+    try:
+        module.atomic_move(draft, plan)
+    except Exception as error:  # pylint: disable=broad-except
+        # ansible-core raises Exception, with the OSError as its cause.
+        unwritten(module, plan, error.__cause__ or error)
+    module.set_mode_if_different(plan, 0o644, False)
 
 
 def preview(program, path, plan):
@@ -185,16 +164,17 @@ def main():
     program = Program(module)
     # The journal has absolute paths.
     plan, content = os.path.abspath(module.params['plan']), module.params['content']
-    old = read(module, plan)
+    old = read_plan(module, plan)
     if content is None and old is None:
         module.fail_json(msg='%s does not exist. Next: make it with hugeleaf plan --output %s, or set content'
                              % (plan, plan))
     replaced = content is not None and content != old
     if replaced:
-        with Draft(module, content) as draft:
-            answer = preview(program, draft.path, plan)
+        with draft_path(module) as draft:
+            write(module, draft, content)
+            answer = preview(program, draft, plan)
             if not module.check_mode:
-                draft.replace(plan)
+                replace(module, draft, plan)
                 program.has_changed = True
     else:
         answer = preview(program, plan, plan)

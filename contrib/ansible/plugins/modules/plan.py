@@ -84,29 +84,19 @@ notes:
   elements: str
 '''
 
-import os
-import shutil
-import tempfile
-
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.hugeleaf.hugeleaf.plugins.module_utils.program import (
     Program,
     arguments_of,
+    draft_path,
     is_change,
     purpose,
+    read_plan,
 )
 
-# Set by this module, or without a plan as the result.
+# Arguments that this module sets itself, or that make no plan.
 REFUSED = ('--output', '--json', '--root', '--tighten')
-
-
-def read(path):
-    try:
-        with open(path, encoding='utf-8') as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
 
 
 def main():
@@ -124,17 +114,10 @@ def main():
             module.fail_json(msg='arguments: %s cannot be used here. Next: remove it' % argument)
     program = Program(module)
     path = module.params['plan']
-    try:
-        old = read(path)
-    except (OSError, ValueError) as error:
-        module.fail_json(msg='%s cannot be read: %s. Next: remove it, or name another file in plan' % (path, error))
-    folder = tempfile.mkdtemp(dir=module.tmpdir)
-    try:
-        draft = os.path.join(folder, 'plan.toml')
+    old = read_plan(module, path)
+    with draft_path(module) as draft:
         answer = program.ask(['plan', '--output', draft] + arguments, names={draft: path})
-        new = read(draft)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        new = read_plan(module, draft)
 
     cut = [
         {'name': service.get('name'), 'short_pages': service['short_pages'], 'reason': service.get('reason')}

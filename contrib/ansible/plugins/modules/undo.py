@@ -111,6 +111,10 @@ def main():
     flags = ['--even-if-changed'] if module.params['even_if_changed'] else []
     undone = []
 
+    def remaining(applies):
+        return [one for one in applies
+                if (module.params['all'] or one.get('plan') == plan) and one['id'] not in undone]
+
     def run(which):
         answer = program.ask(['undo'] + flags + which)
         applies = answer.values.get('applies') or []
@@ -122,9 +126,9 @@ def main():
         program.earlier.extend(answer.steps)
 
     if module.check_mode:
-        # One dry run for all of them sees the state that each leaves for the next.
+        # A single dry run for all of them accounts for the state that each undo leaves for the next.
         every = in_force(program)
-        ours = [one for one in every if module.params['all'] or one.get('plan') == plan]
+        ours = remaining(every)
         if len(ours) == len(every):
             if ours:
                 run(['--dry-run', '--all'])
@@ -134,9 +138,8 @@ def main():
                     run(['--dry-run', str(one['id'])])
     else:
         while True:
-            # An apply that continues an earlier one takes it along, so the list is read again.
-            ours = [one for one in in_force(program) if module.params['all'] or one.get('plan') == plan]
-            ours = [one for one in ours if one['id'] not in undone]
+            # The undo of an apply that continues an earlier one reverts both, so the list is read again.
+            ours = remaining(in_force(program))
             if not ours:
                 break
             run([str(ours[0]['id'])])

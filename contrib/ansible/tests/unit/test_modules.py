@@ -1,7 +1,7 @@
 # Copyright (c) the hugeleaf developers
 # SPDX-License-Identifier: MIT OR Apache-2.0
 
-"""The modules with a program that answers as a test says: short pools, refused plans, a crash, another schema."""
+"""Tests the modules with a stub of the program: short pools, refused plans, a crash, another schema."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def module_of(name):
 
 
 class Stub:
-    """A program that prints and exits as told, and writes down its arguments."""
+    """A program that returns prepared answers and records its arguments."""
 
     def __init__(self, folder):
         self.folder = folder
