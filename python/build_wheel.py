@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import maturin
 
@@ -72,24 +72,27 @@ def staged(program: str | None, share: str | None) -> Iterator[None]:
         # Left by a build that was killed.
         shutil.rmtree(STAGED, ignore_errors=True)
         try:
-            if program is not None:
-                to = STAGED / "scripts" / "hugeleaf"
-                to.parent.mkdir(parents=True)
-                shutil.copyfile(program, to)
-                to.chmod(0o755)
-            if share is not None:
-                shutil.copytree(share, STAGED / "data" / "share")
-        except OSError as error:
-            shutil.rmtree(STAGED, ignore_errors=True)
-            fail(
-                f"cannot pack {program}: {error.filename or STAGED}: {error.strerror}",
-                "name an existing program, and build in a folder that can be written",
-            )
-        try:
+            stage(program, share)
             yield
         finally:
             shutil.rmtree(STAGED, ignore_errors=True)
 
 
-def fail(what: str, next: str) -> Any:
+def stage(program: str | None, share: str | None) -> None:
+    try:
+        if program is not None:
+            to = STAGED / "scripts" / "hugeleaf"
+            to.parent.mkdir(parents=True)
+            shutil.copyfile(program, to)
+            to.chmod(0o755)
+        if share is not None:
+            shutil.copytree(share, STAGED / "data" / "share")
+    except OSError as error:
+        fail(
+            f"cannot pack {program}: {error.filename or STAGED}: {error.strerror}",
+            "name an existing program, and build in a folder that can be written",
+        )
+
+
+def fail(what: str, next: str) -> NoReturn:
     sys.exit(f"hugeleaf: {what}\n  next: {next}")

@@ -12,6 +12,7 @@ docs/reference/json.md documents each key. The answers of `demote` and `promote`
 from __future__ import annotations
 
 import json
+import keyword
 import os
 import re
 import subprocess
@@ -38,25 +39,18 @@ ROOTS = {
 NAMES = {
     "by_page_size": "PageUsage",
     "got": "PageUsage",
-    "page_sizes": "PageSize",
     "sizes": "ThpSize",
-    "thp": "Thp",
     "cgroups": "CgroupLimits",
     "hugetlb": "CgroupHugetlb",
-    "memory_limits": "MemoryLimit",
     "free_blocks": "FreeBlocks",
     "limits": "HostLimits",
-    "leftovers": "Leftover",
-    "left_out": "LeftOut",
     "one_way": "LeftOut",
     "failed": "LeftOut",
-    "done_by": "DoneBy",
     "shared": "SharedObject",
     "worse": "WorseMapping",
     "asked": "MappingRequest",
     "run": "RunSettings",
     "pages": "PageUsage",
-    "holders": "Holder",
     "summary": "WhyLine",
     "kernel_log": "KernelLogLine",
     "unread": "SkippedProcess",
@@ -93,6 +87,10 @@ OPAQUE = {
 """Objects whose keys are data, or that only a chart needs: dictionaries, and lists of any."""
 
 
+def is_opaque(place: str) -> bool:
+    return place in OPAQUE or f"{place}[]" in OPAQUE
+
+
 # --- recording -------------------------------------------------------------------------------------------------------
 
 
@@ -126,7 +124,7 @@ class Recording:
         place = f"{command} {path}".rstrip()
         if path:
             self.kinds.setdefault(place, set()).add(kind_of(value))
-        if place in OPAQUE or f"{place}[]" in OPAQUE:
+        if is_opaque(place):
             return
         if isinstance(value, list):
             for item in value:
@@ -146,7 +144,7 @@ class Recording:
 
 
 def answers(program: str) -> Iterator[tuple[str, Any]]:
-    """Yield what the program prints, with the command that it belongs to."""
+    """Yield the answers of the program, each with its command."""
 
     def ask(command: str, *arguments: str) -> tuple[str, Any]:
         done = subprocess.run(
@@ -158,8 +156,7 @@ def answers(program: str) -> Iterator[tuple[str, Any]]:
         return command, json.loads(done.stdout)
 
     fixtures = HERE.parent / "fixtures"
-    hosts = [host for host in fixtures.glob("**/proc") if (host.parent / "sys").is_dir()]
-    for host in sorted(proc.parent for proc in hosts):
+    for host in sorted(proc.parent for proc in fixtures.glob("**/proc") if (proc.parent / "sys").is_dir()):
         root = f"--root={host}"
         yield ask("status", "status", root)
         yield ask("mem", "mem", root)
@@ -264,10 +261,10 @@ class Node:
         self.opaque = False
 
 
-def tree_of(command: str) -> Node:
+def tree_of(command: str, keys: dict[str, tuple[set[str], bool]]) -> Node:
     root = Node()
     root.kinds = {"object"}
-    for place, (kinds, always) in read_keys().items():
+    for place, (kinds, always) in keys.items():
         if place.split(" ")[0] != command:
             continue
         node = root
@@ -277,7 +274,7 @@ def tree_of(command: str) -> Node:
             else:
                 node = node.children.setdefault(step, Node())
         node.kinds, node.always = kinds, always
-        node.opaque = place in OPAQUE or f"{place}[]" in OPAQUE
+        node.opaque = is_opaque(place)
     return root
 
 
@@ -289,9 +286,8 @@ def singular(key: str) -> str:
 
 
 def class_name(model: str, key: str) -> str:
-    if key in PER_COMMAND:
-        return model + NAMES.get(key, singular(key).title().replace("_", ""))
-    return NAMES.get(key, singular(key).title().replace("_", ""))
+    name = NAMES.get(key, singular(key).title().replace("_", ""))
+    return model + name if key in PER_COMMAND else name
 
 
 class Field:
@@ -331,9 +327,7 @@ class Classes:
     def field(self, model: str, key: str, node: Node) -> Field:
         type, part = self.type_of(model, key, node)
         always = node.always and "null" not in node.kinds
-        required = always and (
-            key in REQUIRED or bool(node.kinds & {"bool", "object", "list"}) and node.kinds != {"null"}
-        )
+        required = always and (key in REQUIRED or bool(node.kinds & {"bool", "object", "list"}))
         return Field(type, required, part)
 
     def type_of(self, model: str, key: str, node: Node) -> tuple[str, str | None]:
@@ -407,7 +401,7 @@ class Model:
 
     @classmethod
     def from_json(cls, answer: dict[str, Any]) -> Self:
-        """Make it of an object of JSON."""
+        """Make a result from a JSON object."""
         known = {{one.name for one in fields(cls)}}
         values: dict[str, Any] = {{}}
         unreadable: dict[str, str] = {{}}
@@ -438,8 +432,6 @@ def _made(part: type[Model], value: Any) -> Any:
 
 
 def python_name(key: str) -> str:
-    import keyword
-
     return key + "_" if keyword.iskeyword(key) else key
 
 
@@ -454,7 +446,7 @@ def class_text(name: str, doc: str, fields: dict[str, Field]) -> str:
             maybe = "" if field.type == "Any" else " | None"
             lines.append(f"    {python_name(key)}: {field.type}{maybe} = None")
     parts = {python_name(key): field.part for key, field in fields.items() if field.part}
-    renamed = {key: python_name(key) for key in fields if python_name(key) != key}
+    renamed = {key: python_name(key) for key in fields if keyword.iskeyword(key)}
     required = sorted(
         python_name(key)
         for key, field in fields.items()
@@ -466,7 +458,7 @@ def class_text(name: str, doc: str, fields: dict[str, Field]) -> str:
         lines.append("    }")
     if renamed:
         items = ", ".join(f'"{key}": "{to}"' for key, to in renamed.items())
-        lines += ["" if not parts else "", f"    _renamed: ClassVar[dict[str, str]] = {{{items}}}"]
+        lines += ["", f"    _renamed: ClassVar[dict[str, str]] = {{{items}}}"]
     if required:
         items = "".join(f'            "{key}",\n' for key in required)
         lines += ["", "    _required: ClassVar[frozenset[str]] = frozenset(", "        {", items.rstrip("\n"), "        }", "    )"]
@@ -482,9 +474,10 @@ def used_in(places: list[str]) -> str:
 def model() -> str:
     classes = Classes()
     docs: dict[str, str] = {}
+    keys = read_keys()
     for command, (name, doc) in ROOTS.items():
         docs[name] = doc
-        classes.add(name, name, tree_of(command))
+        classes.add(name, name, tree_of(command, keys))
     used_by: dict[str, list[str]] = {}
     for name, fields in classes.fields.items():
         for key, field in fields.items():

@@ -34,7 +34,7 @@ install() { # PIP…
     exit 1
 }
 
-# Kept between runs: what builds and tests. The wheel is new each time, and so is the environment that it is installed into.
+# The tools that build and test are kept between runs. The wheel and its environment are new each time.
 requirements=python/tests/requirements.txt
 if ! cmp -s "$requirements" "$tools/installed" || ! "$tools/bin/python" -c "" 2>/dev/null; then
     rm -rf "$tools"
@@ -52,7 +52,7 @@ if [ -z "$program" ]; then
     done
 fi
 if [ -n "$program" ]; then
-    # Symbols are no part of what is given away.
+    # Packages contain the program without symbols.
     if command -v strip >/dev/null; then strip -o "$work/hugeleaf" "$program"; else cp "$program" "$work/hugeleaf"; fi
     settings=(--config-settings "program=$work/hugeleaf")
 fi
@@ -74,7 +74,7 @@ install "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-de
 version=$("$python" -c 'import sys; print(f"python{sys.version_info[0]}.{sys.version_info[1]}")')
 echo "$tools/lib/$version/site-packages" >"$work/venv/lib/$version/site-packages/tools.pth"
 cp -r python/tests "$work/tests"
-# Of another folder than the repository, in which Python would find the sources.
+# Outside the repository, so that Python imports the installed package and not the sources.
 export HUGELEAF_REPOSITORY=$PWD
 cd "$work"
 "$work/venv/bin/python" -m pytest -q -rs -p no:cacheprovider "$work/tests" "$@" </dev/null

@@ -1,4 +1,4 @@
-"""`python -m hugeleaf` is the program hugeleaf."""
+"""Runs the program hugeleaf: `python -m hugeleaf`."""
 
 import os
 import sys

@@ -6,6 +6,7 @@ import math
 import operator
 import sys
 from collections.abc import Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from ._errors import AllocationError, InvalidRequest
@@ -21,7 +22,7 @@ Nodes = SupportsIndex | Iterable[SupportsIndex] | None
 
 
 def require_numpy() -> Any:
-    """Import NumPy, which everything else of this package works without."""
+    """Import NumPy. Only arrays need it."""
     try:
         import numpy
     except ImportError as error:
@@ -31,11 +32,21 @@ def require_numpy() -> Any:
     return numpy
 
 
+def require_multiarray() -> Any:
+    """Import the C module of NumPy's arrays. NumPy 2 renamed its package."""
+    is_first = require_numpy().__version__.startswith("1.")
+    return import_module(f"numpy.{'core' if is_first else '_core'}._multiarray_umath")
+
+
+def _integers(given: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
+    several = [given] if isinstance(given, SupportsIndex) else given
+    return [operator.index(one) for one in several]
+
+
 def _node_list(node: Nodes) -> list[int] | None:
     if node is None:
         return None
-    nodes = [node] if isinstance(node, SupportsIndex) else list(node)
-    numbers = [operator.index(one) for one in nodes]
+    numbers = _integers(node)
     if any(one < 0 or one >= 2**32 for one in numbers):
         raise InvalidRequest(f"no node has the number {min(numbers)}", "hugeleaf status    # lists the nodes")
     return numbers
@@ -64,8 +75,7 @@ def buffer(
 
 
 def _dimensions(shape: Shape) -> tuple[int, ...]:
-    sizes = [shape] if isinstance(shape, SupportsIndex) else list(shape)
-    dimensions = tuple(operator.index(one) for one in sizes)
+    dimensions = tuple(_integers(shape))
     if any(one < 0 for one in dimensions):
         raise InvalidRequest(
             f"a shape of {dimensions} has a negative dimension", "pass dimensions of at least 0"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from importlib import import_module
 from types import TracebackType
 from typing import Any
 
 from . import _native
-from ._arrays import require_numpy
+from ._arrays import require_multiarray, require_numpy
 from ._errors import InvalidRequest
 
 _BEFORE: ContextVar[tuple[Any, ...]] = ContextVar("_BEFORE", default=())
@@ -17,13 +16,11 @@ _BEFORE: ContextVar[tuple[Any, ...]] = ContextVar("_BEFORE", default=())
 
 def _table_of_functions() -> Any:
     np = require_numpy()
-    major, minor = (int(part) for part in np.__version__.split(".")[:2])
-    if (major, minor) < (1, 22):
+    if tuple(int(part) for part in np.__version__.split(".")[:2]) < (1, 22):
         raise ImportError(
             f"numpy_arrays needs NumPy 1.22, this is {np.__version__}\n  next: pip install -U numpy"
         )
-    core = "numpy.core" if major == 1 else "numpy._core"
-    return import_module(f"{core}._multiarray_umath")._ARRAY_API
+    return require_multiarray()._ARRAY_API
 
 
 class numpy_arrays:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _native
+from ._arrays import require_multiarray, require_numpy
 from ._errors import InvalidRequest
 
 
 def _size(count: int) -> str:
-    """Format bytes as hugeleaf does: 64M, 1.5G."""
-    value, unit = float(count), ""
+    """Format bytes: 64M, 1.5G."""
+    value = float(count)
     for unit in ("", "K", "M", "G", "T"):
         if value < 1024 or unit == "T":
             break
@@ -105,13 +106,9 @@ class Pages:
 def _range_of(array: Any) -> tuple[int, int, Any]:
     """Return address and length of an array's memory, and the NumPy array if there is one."""
     if hasattr(array, "__array_interface__") or hasattr(array, "__dlpack__"):
-        from ._arrays import require_numpy
-
         np = require_numpy()
-        view = array if isinstance(array, np.ndarray) else None
-        if view is None:
-            exports_dlpack = not hasattr(array, "__array_interface__")
-            view = np.from_dlpack(array) if exports_dlpack else np.asarray(array)
+        has_interface = hasattr(array, "__array_interface__")
+        view = np.asarray(array) if has_interface else np.from_dlpack(array)
         if view.size == 0:
             return 0, 0, view
         bounds = getattr(np.lib, "array_utils", np).byte_bounds
@@ -144,14 +141,11 @@ def pages(array: Any) -> Pages:
 
 
 def _requested_of_numpy(view: Any) -> str | None:
-    """Return what `numpy_arrays` requested for an array: NumPy keeps the name of its allocator."""
-    from ._arrays import require_numpy
-
+    """Return the page sizes that `numpy_arrays` requested: NumPy keeps the name of an array's allocator."""
     np = require_numpy()
-    multiarray = np.core.multiarray if np.__version__.startswith("1.") else np._core.multiarray
     owner = view
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    name = multiarray.get_handler_name(owner) if owner.flags.owndata else None
+    name = require_multiarray().get_handler_name(owner) if owner.flags.owndata else None
     prefix = "hugeleaf "
     return name[len(prefix) :] if name and name.startswith(prefix) else None

@@ -56,7 +56,7 @@ def _words(targets: tuple[Target, ...]) -> list[str]:
 
 
 def _flags(**flags: Any) -> list[str]:
-    """Return flags of the command line. Numbers are shares or seconds, as their flag demands."""
+    """Return flags of the command line. A flag of None or False is left out."""
     words = []
     for name, value in flags.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
@@ -76,7 +76,7 @@ def _time(time: Time | None) -> str | None:
 
 
 class _Starter(threading.Thread):
-    """Starts a program, and notes it without a gap.
+    """Starts a program and keeps its process, even if a signal handler raises meanwhile.
 
     An exception of a signal handler can hit the main thread after the program has started and
     before the thread knows its PID. It never hits another thread.

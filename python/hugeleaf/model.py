@@ -89,7 +89,7 @@ class Model:
 
     @classmethod
     def from_json(cls, answer: dict[str, Any]) -> Self:
-        """Make it of an object of JSON."""
+        """Make a result from a JSON object."""
         known = {one.name for one in fields(cls)}
         values: dict[str, Any] = {}
         unreadable: dict[str, str] = {}

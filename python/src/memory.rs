@@ -10,16 +10,14 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hugeleaf::{
-    Bytes, Ladder, MemoryError, NodePolicy, PageKind, PageSize, Range, Region, RegionOptions, Rung,
-};
-use hugeleaf_host::Root;
+use hugeleaf::{Bytes, Ladder, MemoryError, NodePolicy, Range, Region, RegionOptions, Rung};
 use hugeleaf_sys::Kernel;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::{PyErr, ffi};
 
 use crate::error;
+use crate::page_sizes;
 
 /// A region, and the page sizes that were requested for it.
 pub(crate) struct RequestedRegion {
@@ -75,8 +73,7 @@ impl Memory {
             return Err(fail(MemoryError::Empty));
         }
         let length_of_pages = rounded(length, &ladder).map_err(fail)?;
-        let from_pool = |rung: &Rung| rung.kind == Some(PageKind::Hugetlb);
-        let mut options = match ladder.rungs().iter().any(from_pool) {
+        let mut options = match page_sizes::names_pool(&ladder) {
             // The child of a fork has no copy of private pages of a pool, and would die at an access.
             true => RegionOptions::new(length_of_pages, ladder.clone()).shared(),
             false => RegionOptions::new(length_of_pages, possible(&ladder).map_err(fail)?),
@@ -187,25 +184,9 @@ fn possible(ladder: &Ladder) -> Result<Ladder, MemoryError> {
     if rungs.windows(2).any(|pair| pair[0].size < pair[1].size) {
         return Err(MemoryError::Unordered(ladder.clone()));
     }
-    // The sizes stay the same until the next boot, and reading the host takes as long as a small allocation. Locked only
-    // while the interpreter's lock is held, as above.
-    static THP_SIZES: Mutex<Option<Vec<PageSize>>> = Mutex::new(None);
-    let mut sizes = THP_SIZES.lock().unwrap_or_else(PoisonError::into_inner);
-    if sizes.is_none() {
-        let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new())?;
-        let thp = host
-            .page_sizes
-            .iter()
-            .filter(|info| info.kind == PageKind::Thp);
-        *sizes = Some(thp.map(|info| info.size).collect());
-    }
+    let thp = page_sizes::thp_sizes()?;
     let base = Kernel::new().base_page();
-    let is_possible = |rung: &&Rung| {
-        rung.size <= base
-            || sizes
-                .as_ref()
-                .is_some_and(|sizes| sizes.contains(&rung.size))
-    };
+    let is_possible = |rung: &&Rung| rung.size <= base || thp.contains(&rung.size);
     let left: Vec<Rung> = rungs.iter().filter(is_possible).copied().collect();
     Ok(match left.is_empty() {
         true => ladder.clone(),
@@ -213,28 +194,18 @@ fn possible(ladder: &Ladder) -> Result<Ladder, MemoryError> {
     })
 }
 
-/// Returns the length of whole pages. Mandatory memory consists of whole pages of its smallest size. Otherwise the
-/// length is rounded to that size only if this adds at most an eighth: `1G` for an array of 1.1G would nearly double it.
+/// Returns the length in whole pages. Mandatory memory consists of whole pages of its smallest size.
 fn rounded(length: Bytes, ladder: &Ladder) -> Result<Bytes, MemoryError> {
-    let too_large = || MemoryError::TooLarge {
+    let base = Kernel::new().base_page();
+    let sizes = ladder.rungs().iter().map(|rung| rung.size);
+    let smallest = sizes.min().unwrap_or(base);
+    let rounded = match ladder.is_mandatory() {
+        true => page_sizes::rounded_to(smallest, length.get()),
+        false => page_sizes::rounded(smallest, base, length.get()),
+    };
+    rounded.map(Bytes).ok_or_else(|| MemoryError::TooLarge {
         asked: length,
         available: Bytes(isize::MAX as u64),
         limited_by: "addresses".to_owned(),
-    };
-    let round_to = |size: PageSize| {
-        let rounded = size.round_up(length.get()).map(Bytes);
-        rounded.filter(|bytes| isize::try_from(bytes.get()).is_ok())
-    };
-    let whole = ladder.rungs().iter().map(|rung| rung.size).min();
-    let whole = whole.and_then(round_to);
-    if ladder.is_mandatory() {
-        return whole.ok_or_else(too_large);
-    }
-    let base = round_to(Kernel::new().base_page()).ok_or_else(too_large)?;
-    Ok(whole.map_or(base, |whole| {
-        match whole - length <= Bytes(length.get() / 8) {
-            true => whole.max(base),
-            false => base,
-        }
-    }))
+    })
 }

@@ -10,14 +10,14 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hugeleaf::{Bytes, Ladder, MemoryError, PageKind, PageSize};
-use hugeleaf_host::{Host, Root};
+use hugeleaf::{Bytes, Ladder, MemoryError, PageSize};
 use hugeleaf_sys::Kernel;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3::{PyErr, ffi};
 
 use crate::error;
+use crate::page_sizes;
 
 /// Name of a handler's capsule (numpy/_core/include/numpy/ndarraytypes.h, `MEM_HANDLER_CAPSULE_NAME`).
 const CAPSULE: &CStr = c"mem_handler";
@@ -118,10 +118,13 @@ fn slot_of(address: usize) -> Option<&'static Slot> {
 }
 
 impl Handler {
-    /// Returns memory filled with zeroes on the pages of the layout, aligned to them. Nothing is populated: an array that is never
-    /// written takes no memory. Null if the kernel refuses or no slot is free.
+    /// Returns memory filled with zeroes on the pages of the layout, aligned to them. Nothing is populated: an array
+    /// that is never written takes no memory. Null for a small array, and if the kernel refuses or no slot is free.
     fn map(&self, size: usize) -> *mut c_void {
         let none = std::ptr::null_mut();
+        if size < self.least {
+            return none;
+        }
         let Some((length, room)) = self.layout.lengths(size) else {
             return none;
         };
@@ -157,16 +160,9 @@ impl Handler {
 }
 
 impl Layout {
-    /// Returns the length of the mapping and the room that its alignment needs. The last page is a whole huge page if that adds
-    /// at most an eighth.
+    /// Returns the length of the mapping and the room that its alignment needs.
     fn lengths(&self, size: usize) -> Option<(usize, usize)> {
-        let size = size as u64;
-        let base = self.base.round_up(size)?;
-        let whole = self
-            .page
-            .round_up(size)
-            .filter(|whole| whole - size <= size / 8);
-        let length = whole.unwrap_or(base).max(base);
+        let length = page_sizes::rounded(self.page, self.base, size as u64)?;
         let room = length.checked_add(self.page.bytes().get())?;
         let in_bounds = isize::try_from(room).is_ok();
         in_bounds.then_some((usize::try_from(length).ok()?, usize::try_from(room).ok()?))
@@ -192,10 +188,7 @@ unsafe fn handler<'a>(ctx: *mut c_void) -> &'a Handler {
 unsafe extern "C" fn malloc(ctx: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: NumPy passes the handler's own ctx.
     let handler = unsafe { handler(ctx) };
-    let mapped = match size >= handler.least {
-        true => handler.map(size),
-        false => std::ptr::null_mut(),
-    };
+    let mapped = handler.map(size);
     if !mapped.is_null() {
         return mapped;
     }
@@ -209,10 +202,8 @@ unsafe extern "C" fn malloc(ctx: *mut c_void, size: usize) -> *mut c_void {
 unsafe extern "C" fn calloc(ctx: *mut c_void, count: usize, each: usize) -> *mut c_void {
     // SAFETY: NumPy passes the handler's own ctx.
     let handler = unsafe { handler(ctx) };
-    let mapped = match count.checked_mul(each) {
-        Some(size) if size >= handler.least => handler.map(size),
-        _ => std::ptr::null_mut(),
-    };
+    let size = count.checked_mul(each);
+    let mapped = size.map_or(std::ptr::null_mut(), |size| handler.map(size));
     if !mapped.is_null() {
         return mapped;
     }
@@ -274,16 +265,11 @@ unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
 }
 
 /// Returns the layout for the first size of a ladder that this host has as THP. `None` if it has none.
-fn layout_on(ladder: &Ladder, host: &Host) -> Option<Layout> {
-    let base = host.base_page;
+fn layout_on(ladder: &Ladder, base: PageSize, thp: &[PageSize]) -> Option<Layout> {
     let of = |page, advice| Layout { base, page, advice };
-    let is_thp = |page: PageSize| {
-        let mut sizes = host.page_sizes.iter();
-        sizes.any(|info| info.size == page && info.kind == PageKind::Thp)
-    };
     ladder.rungs().iter().find_map(|rung| match rung.size {
         page if page <= base => Some(of(base, libc::MADV_NOHUGEPAGE)),
-        page => is_thp(page).then(|| of(page, libc::MADV_HUGEPAGE)),
+        page => thp.contains(&page).then(|| of(page, libc::MADV_HUGEPAGE)),
     })
 }
 
@@ -297,11 +283,7 @@ pub(crate) fn new_handler(
     least: Option<usize>,
 ) -> PyResult<(Py<PyAny>, Option<u64>)> {
     let ladder: Ladder = pages.parse().map_err(|e| error::of_ladder(&e))?;
-    if ladder
-        .rungs()
-        .iter()
-        .any(|rung| rung.kind == Some(PageKind::Hugetlb))
-    {
+    if page_sizes::names_pool(&ladder) {
         return Err(error::invalid(
             &format!(
                 "numpy_arrays cannot use '{pages}': a child process would share arrays on a pool with its parent"
@@ -310,13 +292,12 @@ pub(crate) fn new_handler(
         ));
     }
     let fail = |e: MemoryError| error::of_memory("arrays of NumPy", &e);
-    let host = hugeleaf_host::read_memory_facts(&Root::live(), &Kernel::new());
-    let host = host.map_err(|e| fail(e.into()))?;
-    let found = layout_on(&ladder, &host);
+    let base = Kernel::new().base_page();
+    let thp = page_sizes::thp_sizes().map_err(fail)?;
+    let found = layout_on(&ladder, base, thp);
     if found.is_none() && ladder.is_mandatory() {
         return Err(fail(MemoryError::NoSuchSize(ladder)));
     }
-    let base = host.base_page;
     let layout = found.unwrap_or(Layout {
         base,
         page: base,

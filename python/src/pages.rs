@@ -4,7 +4,7 @@
 //! [`range_of`] asks an object for its buffer and releases it again. Only the address and the length are used, and they
 //! are never dereferenced.
 
-use hugeleaf::{Bytes, Extent, FallbackReason, PageKind, Range};
+use hugeleaf::{Bytes, Extent, FallbackReason, Range};
 use pyo3::prelude::*;
 use pyo3::{PyErr, ffi};
 
@@ -48,11 +48,6 @@ pub(crate) fn extents_at(
 
 fn fields_of(extent: &Extent, range: Range) -> Option<ExtentFields> {
     let part = extent.range.intersect(range)?;
-    let kind = match extent.kind {
-        PageKind::Base => "base",
-        PageKind::Thp => "thp",
-        PageKind::Hugetlb => "hugetlb",
-    };
     // The location of missing pages within an extent is unknown.
     let outside: Bytes = extent.range.len() - part.len();
     let resident = match extent.resident == extent.range.len() {
@@ -63,7 +58,7 @@ fn fields_of(extent: &Extent, range: Range) -> Option<ExtentFields> {
         part.start(),
         part.len().get(),
         extent.page.bytes().get(),
-        kind,
+        extent.kind.name(),
         resident.get(),
         extent.why.as_ref().map(ToString::to_string),
         extent.why.as_ref().map(FallbackReason::next),

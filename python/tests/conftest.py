@@ -9,12 +9,17 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+MB = 1 << 20
+REPOSITORY = Path(os.environ.get("HUGELEAF_REPOSITORY", Path(__file__).resolve().parents[2]))
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 LOCK = "/run/lock/hugeleaf.lock"
 
@@ -29,6 +34,7 @@ def huge_page() -> int:
         return 0
 
 
+@contextmanager
 def lock_host(how: int) -> Iterator[None]:
     """Keep other tests from changing the host meanwhile: the lock of the project's Rust tests."""
     try:
@@ -52,7 +58,7 @@ def huge() -> Iterator[int]:
     size = huge_page()
     if not size:
         pytest.skip("needs transparent huge pages")
-    for _ in lock_host(fcntl.LOCK_SH):
+    with lock_host(fcntl.LOCK_SH):
         yield size
 
 
@@ -64,7 +70,7 @@ def pool() -> Iterator[int]:
     knob = Path("/proc/sys/vm/nr_hugepages")
     if not knob.exists():
         pytest.skip("needs a kernel with hugetlb pages")
-    for _ in lock_host(fcntl.LOCK_EX):
+    with lock_host(fcntl.LOCK_EX):
         before = int(knob.read_text())
         wanted = before + 8
         try:
@@ -77,6 +83,12 @@ def pool() -> Iterator[int]:
         finally:
             gc.collect()
             knob.write_text(str(before))
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment
+    )
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:

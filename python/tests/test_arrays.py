@@ -7,19 +7,15 @@ import gc
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from conftest import in_child, mappings, resident, until
+from conftest import MB, in_child, mappings, resident, run_python, until
 from numpy.testing import assert_array_equal
 
 import hugeleaf
-
-MB = 1 << 20
 
 
 def address(array: np.ndarray) -> int:
@@ -301,8 +297,7 @@ def test_a_limit_on_addresses_is_an_error() -> None:
         "print(hugeleaf.zeros(10).sum())\n"
     )
     # OpenBLAS reserves addresses for each processor.
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    done = run_python(code, OPENBLAS_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert "cannot allocate 3G" in done.stdout and "next: " in done.stdout and "0.0" in done.stdout
 
@@ -310,5 +305,5 @@ def test_a_limit_on_addresses_is_an_error() -> None:
 def test_an_array_outlives_the_end_of_the_interpreter() -> None:
     code = "import hugeleaf; a = hugeleaf.zeros(1 << 22); h = hugeleaf.numpy_arrays(); h.__enter__()\n"
     code += "import numpy; b = numpy.ones(1 << 22)\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run_python(code)
     assert (done.returncode, done.stderr) == (0, "")

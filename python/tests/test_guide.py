@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(os.environ.get("HUGELEAF_REPOSITORY", Path(__file__).resolve().parents[2]))
+from conftest import REPOSITORY
+
 GUIDE = REPOSITORY / "docs" / "guide" / "python.md"
 
 

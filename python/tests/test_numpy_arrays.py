@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextvars
 import gc
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import in_child, mappings, resident, until
+from conftest import MB, THP, in_child, mappings, resident, until
 from numpy.testing import assert_array_equal
 
 import hugeleaf
-
-MB = 1 << 20
 
 
 def handler_of(array: np.ndarray) -> str:
@@ -119,7 +116,7 @@ def test_min_bytes(huge: int) -> None:
 def test_base_pages_on_request(huge: int) -> None:
     with hugeleaf.numpy_arrays("4K"):
         array = np.ones(16 * MB, "u1")
-    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    enabled = (THP / "enabled").read_text()
     assert hugeleaf.pages(array).coverage == 0, enabled
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,15 +33,13 @@ def pytest_terminal_summary():
 '''
 
 
-def test_numpys_own_tests_pass_on_arrays_of_ours(huge: int, tmp_path: object) -> None:
+def test_numpys_own_tests_pass_on_arrays_of_ours(huge: int, tmp_path: Path) -> None:
     for needed in ("hypothesis", f"{CORE}.tests.test_multiarray"):
         pytest.importorskip(needed, reason=f"needs {needed}")
-    folder = os.fspath(tmp_path)  # type: ignore[call-overload]
-    with open(os.path.join(folder, "on_hugeleaf.py"), "w") as plugin:
-        plugin.write(PLUGIN)
+    (tmp_path / "on_hugeleaf.py").write_text(PLUGIN)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "on_hugeleaf", "-k", " and ".join(f"not {name}" for name in LEFT_OUT)]
     command += ["--pyargs", *[f"{CORE}.tests.{module}" for module in MODULES]]
-    environment = os.environ | {"PYTHONPATH": folder}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     print(done.stdout[-3000:])
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

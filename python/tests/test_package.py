@@ -10,30 +10,24 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from conftest import REPOSITORY, run_python
 
 import hugeleaf
 
 PACKAGE = Path(hugeleaf.__file__).parent
-REPOSITORY = Path(os.environ.get("HUGELEAF_REPOSITORY", Path(__file__).resolve().parents[2]))
-
-
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment
-    )
 
 
 def test_without_numpy_everything_else_works() -> None:
     hide = "import sys; sys.modules['numpy'] = None\n"
-    done = run(hide + "import hugeleaf; m = hugeleaf.buffer(1 << 22); print(hugeleaf.pages(m).nbytes)")
+    done = run_python(hide + "import hugeleaf; m = hugeleaf.buffer(1 << 22); print(hugeleaf.pages(m).nbytes)")
     assert done.stdout == f"{1 << 22}\n", done.stderr
     for call in ("zeros(3)", "numpy_arrays()"):
-        done = run(hide + f"import hugeleaf; hugeleaf.{call}")
+        done = run_python(hide + f"import hugeleaf; hugeleaf.{call}")
         assert "pip install numpy" in done.stderr
 
 
 def test_importing_is_light() -> None:
-    done = run("import sys, hugeleaf; print([m for m in ('numpy', 'asyncio', 'email') if m in sys.modules])")
+    done = run_python("import sys, hugeleaf; print([m for m in ('numpy', 'asyncio', 'email') if m in sys.modules])")
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -50,14 +44,14 @@ import hugeleaf
 
 
 def test_on_another_c_library_the_error_says_so() -> None:
-    done = run(NO_MODULE.replace("{libc}", ""))
+    done = run_python(NO_MODULE.replace("{libc}", ""))
     assert "hugeleaf needs glibc" in done.stderr and "next: use a Python image with glibc" in done.stderr
-    done = run(NO_MODULE.replace("{libc}", "glibc"))
+    done = run_python(NO_MODULE.replace("{libc}", "glibc"))
     assert "needs glibc" not in done.stderr and "cannot open shared object" in done.stderr
 
 
 def test_on_another_system_the_error_says_so() -> None:
-    done = run("import sys; sys.platform = 'darwin'; import hugeleaf")
+    done = run_python("import sys; sys.platform = 'darwin'; import hugeleaf")
     assert "hugeleaf runs on Linux only" in done.stderr
 
 
@@ -101,6 +95,6 @@ def test_without_rights_arrays_still_work() -> None:
         "assert pages.nbytes == pages.resident_bytes == 4 << 20\n"
         "print(hugeleaf.pages(b'x' * 100_000).nbytes)\n"
     )
-    done = run(code)
+    done = run_python(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("100000\n")

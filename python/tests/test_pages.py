@@ -8,11 +8,10 @@ import os
 
 import numpy as np
 import pytest
-from conftest import in_child
+from conftest import MB, in_child
 
 import hugeleaf
 
-MB = 1 << 20
 BASE = os.sysconf("SC_PAGE_SIZE")
 
 

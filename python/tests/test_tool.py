@@ -16,12 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import until
+from conftest import REPOSITORY, until
 
 import hugeleaf
 from hugeleaf import model
 
-REPOSITORY = Path(os.environ.get("HUGELEAF_REPOSITORY", Path(__file__).resolve().parents[2]))
 CAPTURED = sorted(proc.parent for proc in (REPOSITORY / "fixtures").glob("**/proc") if (proc.parent / "sys").is_dir())
 
 
@@ -215,8 +214,7 @@ def test_an_interrupt_ends_the_program_gently(fake: typing.Callable[[str], None]
     log = tmp_path / "log"
 
     def interrupt() -> None:
-        while not log.exists() or "started" not in log.read_text():
-            pass
+        until(lambda: log.exists() and "started" in log.read_text())
         os.kill(os.getpid(), signal.SIGINT)
 
     # A shell starts commands in the background with this signal ignored, and Python keeps that.
