@@ -9,6 +9,7 @@
 # tools are missing. Needs promtool and prometheus (tried with 2.42), and Python 3.11 or newer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/python-packages.sh
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export PYTHONDONTWRITEBYTECODE=1
@@ -45,24 +46,11 @@ names() {
 }
 
 dashboards() {
-    local venv=$target/fleet-venv requirements=scripts/fleet/requirements.txt
-    # Left by an installation that succeeded; another version of the list, or of Python, starts anew.
-    if ! cmp -s "$requirements" "$venv/installed" || ! "$venv/bin/python" -c "" 2>/dev/null; then
-        rm -rf "$venv"
-        if ! python3 -m venv "$venv" >"$log" 2>&1; then
-            not_run fleet_dashboards "python3 cannot make a virtual environment (on Debian: apt install python3-venv)"
-            return
-        fi
-        if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-            --requirement "$requirements" </dev/null >"$log" 2>&1; then
-            if grep -qi 'do not match the hashes' "$log"; then
-                cat "$log"
-                return 1
-            fi
-            not_run fleet_dashboards "pip cannot fetch $requirements: $(grep -m 1 '^ERROR' "$log" || tail -n 1 "$log")"
-            return
-        fi
-        cp "$requirements" "$venv/installed"
+    local venv=$target/fleet-venv reason
+    reason=$(python_packages "$venv" scripts/fleet/requirements.txt)
+    if [ -n "$reason" ]; then
+        not_run fleet_dashboards "$reason"
+        return
     fi
     "$venv/bin/python" scripts/fleet/dashboards.py contrib/grafana/*.json
 }

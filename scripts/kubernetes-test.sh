@@ -6,10 +6,11 @@
 # usage: scripts/kubernetes-test.sh [HUGELEAF]
 #
 # HUGELEAF: the program, to check the rendered plans and rules, and for the containers. Default: the debug build.
-# Helm of this version is built once with Go, about five minutes, and kept in the user's cache folder. Prints "not run" for
-# each part that something is missing for.
+# Builds Helm once with Go, which takes about five minutes, and keeps it in the user's cache folder. Prints "not run" for
+# each part whose tools are missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/python-packages.sh
 
 helm_version=v3.22.0
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -17,7 +18,6 @@ hugeleaf=${1:-$target/debug/hugeleaf}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/hugeleaf-tools
 helm=$cache/helm-$helm_version
 venv=$target/kubernetes-venv
-requirements=scripts/kubernetes-requirements.txt
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -28,20 +28,8 @@ not_run() { # REASON
 
 python3 -c "" 2>/dev/null || not_run "python3 is not installed"
 python3 -c "import sys; sys.exit(sys.version_info < (3, 11))" || not_run "needs Python 3.11, this is $(python3 --version)"
-# Left by an installation that succeeded; another version of the list, or of Python, starts anew.
-if ! cmp -s "$requirements" "$venv/installed" || ! "$venv/bin/python" -c "" 2>/dev/null; then
-    rm -rf "$venv"
-    python3 -m venv "$venv" >"$log" 2>&1 || not_run "python3 cannot make a virtual environment (on Debian: apt install python3-venv)"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-        --requirement "$requirements" </dev/null >"$log" 2>&1 || {
-        if grep -qi 'do not match the hashes' "$log"; then
-            cat "$log"
-            exit 1
-        fi
-        not_run "pip cannot fetch $requirements: $(grep -m 1 '^ERROR' "$log" || tail -n 1 "$log")"
-    }
-    cp "$requirements" "$venv/installed"
-fi
+reason=$(python_packages "$venv" scripts/kubernetes-requirements.txt)
+[ -z "$reason" ] || not_run "$reason"
 
 if [ "$("$helm" version --template '{{.Version}}' 2>/dev/null)" != "$helm_version" ]; then
     if [ "$(helm version --template '{{.Version}}' 2>/dev/null)" = "$helm_version" ]; then
@@ -49,7 +37,7 @@ if [ "$("$helm" version --template '{{.Version}}' 2>/dev/null)" != "$helm_versio
     else
         command -v go >/dev/null || not_run "helm $helm_version is not installed, and there is no Go to build it with"
         mkdir -p "$cache"
-        # A build that was ended in the middle continues.
+        # An interrupted build continues.
         GOBIN=$cache/bin GOCACHE=$cache/go-build GOFLAGS=-modcacherw go install -trimpath \
             -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$helm_version" \
             "helm.sh/helm/v3/cmd/helm@$helm_version" </dev/null >"$log" 2>&1 ||

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import copy
 import fcntl
 import functools
 import http.server
@@ -33,7 +32,7 @@ CAPABILITIES = {
     "guard": {"DAC_READ_SEARCH", "SYS_NICE", "SYS_PTRACE"},
     "pool-setter": set(),
 }
-# Folders of the host that a part may write to. Those of an option are listed by it.
+# Folders of the host that a part may write to; GUARD_OPTIONS has those of the guard's options.
 WRITABLE = {
     "exporter": set(),
     "guard": {"/run/hugeleaf", "/var/lib/hugeleaf", "/var/log/hugeleaf"},
@@ -49,7 +48,6 @@ READABLE = {"/etc/machine-id", "/run/systemd/system", "/sys/fs/cgroup", "/var/li
 GUARD_OPTIONS = {
     "giveBack": {"/sys/devices/system/node", "/sys/kernel/mm/hugepages"},
     "demoteShared": {"/sys/kernel/debug"},
-    "hardwareCounters": set(),
 }
 
 options = argparse.ArgumentParser(description=__doc__)
@@ -60,13 +58,17 @@ arguments = options.parse_args()
 TESTS = []
 
 
+class NotRun(Exception):
+    """A test needs something that this host lacks."""
+
+
 def test(function):
     TESTS.append(function)
     return function
 
 
 def helm(command, *words, ok=True):
-    # A helm that was built from its module takes an old Kubernetes for granted.
+    # A helm built from its module assumes an old Kubernetes.
     version = ["--kube-version", f"{KUBERNETES[-1]}.0"] if command == "template" and "--kube-version" not in words else []
     run = subprocess.run([arguments.helm, command, *map(str, words), *version], capture_output=True, text=True)
     if ok:
@@ -74,13 +76,8 @@ def helm(command, *words, ok=True):
     return run
 
 
-@functools.cache
-def template(*words):
-    return helm("template", *words).stdout
-
-
 def rendered(*words, release="hugeleaf"):
-    text = template(release, CHART, "--namespace", "hugeleaf", *words)
+    text = helm("template", release, CHART, "--namespace", "hugeleaf", *words).stdout
     return [one for one in yaml.safe_load_all(text) if one]
 
 
@@ -98,8 +95,8 @@ FILES = []
 
 @functools.cache
 def matrix():
-    """Returns a name and helm's arguments for all combinations of parts, and for the files in ci/."""
-    found = [(file.name, ["--values", str(file)]) for file in CI]
+    """Returns name, values and objects of all combinations of parts, and of the files in ci/."""
+    found = [(file.name, yaml.safe_load(file.read_text()) or {}, rendered("--values", file)) for file in CI]
     plans = yaml.safe_load((CHART / "ci/pool-setter.yaml").read_text())["poolSetter"]["plans"]
     flags = [False, True]
     for exporter, guard, everywhere, setter, metrics in itertools.product(flags, repeat=5):
@@ -109,7 +106,7 @@ def matrix():
             "poolSetter": {"enabled": setter, "plans": plans},
             "metrics": {"serviceMonitor": {"enabled": metrics}, "rules": {"enabled": metrics}},
         }
-        found.append((f"{content}", values(content)))
+        found.append((f"{content}", content, rendered(*values(content))))
     return found
 
 
@@ -164,11 +161,11 @@ def helm_lints_every_values_file():
 
 @test
 def every_object_fits_the_strict_schemas():
-    # A schema has some megabytes, and most objects occur in many combinations.
+    # Schemas are megabytes in size, and most objects occur in many combinations.
     kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
     seen = set()
-    for name, words in matrix():
-        for one in rendered(*words):
+    for name, _, objects in matrix():
+        for one in objects:
             text = json.dumps(one)
             if one["apiVersion"] == "monitoring.coreos.com/v1" or text in seen:
                 continue
@@ -183,9 +180,7 @@ def every_object_fits_the_strict_schemas():
 
 @test
 def each_part_can_be_off():
-    for name, words in matrix():
-        content = yaml.safe_load(pathlib.Path(words[1]).read_text()) or {}
-        objects = rendered(*words)
+    for name, content, objects in matrix():
         found = {part_of(one) for one, _ in pods(objects)}
         guard = content.get("guard", {})
         has_guard = guard.get("enabled", False)
@@ -215,10 +210,9 @@ def each_part_can_be_off():
 
 @test
 def pods_have_the_rights_of_their_part_and_no_more():
-    for name, words in matrix():
-        content = yaml.safe_load(pathlib.Path(words[1]).read_text()) or {}
+    for name, content, objects in matrix():
         guard = content.get("guard", {})
-        for one, pod in pods(rendered(*words)):
+        for one, pod in pods(objects):
             part, spec = part_of(one), pod["spec"]
             where = f"{name}: {part}"
             capabilities, writable = set(CAPABILITIES[part]), set(WRITABLE[part])
@@ -272,8 +266,7 @@ def a_node_has_the_exporter_or_the_guard():
 
 @test
 def metrics_are_reached_by_their_service_and_policy():
-    for name, words in matrix():
-        objects = rendered(*words)
+    for name, _, objects in matrix():
         serving = [pod for one, pod in pods(objects) if part_of(one) in ("exporter", "guard")]
         others = [pod for one, pod in pods(objects) if part_of(one) == "pool-setter"]
         policies = of_kind(objects, "NetworkPolicy")
@@ -326,10 +319,14 @@ def jobs_are_pinned_and_renamed_when_they_change():
         assert not runs_on(pod, "other", labels), one
         assert not runs_on(pod, node, {"kubernetes.io/os": "linux"}), "the label is the node's consent"
         assert pod["spec"]["restartPolicy"] == "Never"
-        # A pod that tries again cannot fill a pool that compaction could not.
+        (setter,) = pod["spec"]["initContainers"]
+        # A retry cannot fill a pool that compaction could not fill.
         (on_exit,) = [rule["onExitCodes"] for rule in one["spec"]["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
         assert on_exit["values"] == [1, 2], on_exit
-        assert on_exit["containerName"] == pod["spec"]["initContainers"][0]["name"], on_exit
+        assert on_exit["containerName"] == setter["name"], on_exit
+        # The plan is mounted as one file, because its folder is writable by others.
+        (mount,) = [mount for mount in setter["volumeMounts"] if mount["name"] == "plan"]
+        assert mount["subPath"] == "plan.toml" and mount["readOnly"]
     # A Job cannot be changed, so the same name always has the same pod.
     others = {
         "a plan": ["--set", "poolSetter.plans.databases.plan=schema = 1"],
@@ -345,14 +342,6 @@ def jobs_are_pinned_and_renamed_when_they_change():
         assert len(set(first) & set(second)) == kept, changed
     more = ["--set", "poolSetter.plans.caches.nodes={cache-1.example.org,cache-2.example.org}"]
     assert set(first) < set(jobs(*file, *more)), "a further node leaves the Jobs of the others alone"
-    # The plan is mounted as one file, because its folder is writable by others.
-    (mount,) = [
-        mount
-        for one in list(first.values())[:1]
-        for mount in one["spec"]["template"]["spec"]["initContainers"][0]["volumeMounts"]
-        if mount["name"] == "plan"
-    ]
-    assert mount["subPath"] == "plan.toml" and mount["readOnly"]
 
 
 @test
@@ -368,8 +357,7 @@ def values_out_of_range_are_refused():
 def an_old_kubernetes_is_refused():
     run = helm("template", "hugeleaf", CHART, "--kube-version", "1.29.9", ok=False)
     assert run.returncode != 0 and "chart requires kubeVersion: >=1.30.0-0" in run.stderr, run.stderr
-    oldest = min(KUBERNETES, key=lambda version: int(version.split(".")[1]))
-    helm("template", "hugeleaf", CHART, "--kube-version", f"{oldest}.0")
+    helm("template", "hugeleaf", CHART, "--kube-version", f"{KUBERNETES[0]}.0")
 
 
 @test
@@ -399,7 +387,7 @@ def names_fit_their_limits():
 
 @contextlib.contextmanager
 def api_server(nodes):
-    """Plays as much of an API server as helm asks when it looks up nodes, and yields a kubeconfig."""
+    """Simulates the API server for helm's lookup of nodes, and yields a kubeconfig."""
     answers = {
         "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.0"},
         "/api": {"kind": "APIVersions", "versions": ["v1"]},
@@ -505,13 +493,17 @@ def notes_say_which_part_runs():
             assert "map[" not in notes and "%!" not in notes, notes
 
 
+def built():
+    """Returns the path of the program."""
+    if not arguments.hugeleaf:
+        raise NotRun("hugeleaf is not built: cargo build --package hugeleaf-cli")
+    return arguments.hugeleaf
+
+
 @test
 def the_program_reads_the_rules_and_plans():
     """Rules and plans are checked by the program that will read them."""
-    if not arguments.hugeleaf:
-        return "hugeleaf is not built: cargo build --package hugeleaf-cli"
-    help = subprocess.run([arguments.hugeleaf, "guard", "--help"], capture_output=True, text=True, check=True).stdout
-    knows_contract = "--read-only" in help
+    program = built()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for file in CI:
@@ -521,27 +513,24 @@ def the_program_reads_the_rules_and_plans():
                     (folder / "plan.toml").write_text(data["plan.toml"])
                     (folder / "plan.toml").chmod(0o400)
                     words = ["apply", "--dry-run", "--root", "fixtures/x86-7.3-two-nodes", folder / "plan.toml"]
-                    run = subprocess.run([arguments.hugeleaf, *words], capture_output=True, text=True)
-                    # This host is too small for the plan: it was read, and compared with the host.
+                    run = subprocess.run([program, *words], capture_output=True, text=True)
+                    # Status 3: the program has read the plan, and this host is too small for it.
                     said = run.stdout + run.stderr
                     assert run.returncode in (0, 3), said
                     assert "line " not in said, said
                     continue
                 (folder / "guard.toml").write_text(data["guard.toml"])
                 (folder / "guard.d").mkdir(exist_ok=True)
-                if knows_contract:
-                    (folder / "guard.d/chart.toml").write_text(data["chart.toml"])
+                (folder / "guard.d/chart.toml").write_text(data["chart.toml"])
                 words = ["guard", "--check", "--config", folder / "guard.toml"]
-                run = subprocess.run([arguments.hugeleaf, *words], capture_output=True, text=True)
+                run = subprocess.run([program, *words], capture_output=True, text=True)
                 assert run.returncode == 0, run.stderr
-    return None if knows_contract else "this hugeleaf has no guard --read-only; chart.toml was not read"
 
 
 @test
 def the_report_says_when_the_kubelet_must_be_restarted():
     """Reads a captured node as a pod with a private cgroup namespace sees it."""
-    if not arguments.hugeleaf:
-        return "hugeleaf is not built: cargo build --package hugeleaf-cli"
+    program = built()
     pod, of, _ = workload(rendered("--values", CHART / "ci/pool-setter.yaml"), "pool-setter")
     with tempfile.TemporaryDirectory() as folder:
         captured = pathlib.Path(folder, "node")
@@ -549,7 +538,7 @@ def the_report_says_when_the_kubelet_must_be_restarted():
         (captured / "proc/self/cgroup").write_text("0::/\n")
         (captured / "proc/self/mountinfo").write_text("30 20 0:26 /../../../.. /sys/fs/cgroup ro,relatime - cgroup2 cgroup2 rw\n")
         words = [*of["report"]["args"], "--root", captured]
-        said = subprocess.run([arguments.hugeleaf, *words], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout
         assert "run: systemctl restart kubelet" in said, said
         # Nothing in the Job could do it: it has neither the node's processes nor its service manager.
         assert not pod.get("hostPID") and "/run/dbus" not in json.dumps(pod)
@@ -584,18 +573,15 @@ scans = 1
 
 @contextlib.contextmanager
 def node():
-    """Yields this host as a node, or the reason why it cannot be one."""
-    runc = shutil.which("runc")
-    if not arguments.hugeleaf:
-        yield "hugeleaf is not built: cargo build --package hugeleaf-cli"
-    elif os.geteuid() != 0 or not runc:
-        yield "needs root and runc (on Debian: apt install runc)"
-    else:
-        one = kubernetes_node.Node(arguments.hugeleaf, runc)
-        try:
-            yield one
-        finally:
-            one.remove()
+    """Yields this host as a node."""
+    program, runc = built(), shutil.which("runc")
+    if os.geteuid() != 0 or not runc:
+        raise NotRun("needs root and runc (on Debian: apt install runc)")
+    one = kubernetes_node.Node(program, runc)
+    try:
+        yield one
+    finally:
+        one.remove()
 
 
 @contextlib.contextmanager
@@ -616,7 +602,7 @@ def victim():
 
 
 def until(condition, found):
-    """Waits for a condition, generously, because the host may be busy."""
+    """Waits up to 300 s for a condition, because the host may be busy."""
     ends = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < ends, f"waited for 300 s: {found()}"
@@ -624,7 +610,7 @@ def until(condition, found):
 
 
 def without_port(maps):
-    """Replaces the chart's settings: several containers of a test share the network address of none."""
+    """Sets the rules of these tests, and turns the metrics off, because the containers have no network."""
     for one in maps:
         one["data"] = {"guard.toml": RULES, "chart.toml": "schema = 1\nlisten = \"off\"\n"}
 
@@ -638,7 +624,7 @@ def workload(objects, part):
 @test
 def containers_have_the_seccomp_profile_of_a_runtime():
     if not kubernetes_node.SECCOMP.exists():
-        return f"{kubernetes_node.SECCOMP} is not installed (on Debian: apt install golang-github-containers-common)"
+        raise NotRun(f"{kubernetes_node.SECCOMP} is not installed (on Debian: apt install golang-github-containers-common)")
     allowed = kubernetes_node.seccomp(CAPABILITIES["exporter"])["syscalls"]
     assert any("process_madvise" in rule["names"] and rule["action"] == "SCMP_ACT_ALLOW" for rule in allowed)
 
@@ -646,13 +632,11 @@ def containers_have_the_seccomp_profile_of_a_runtime():
 @test
 def a_guard_pod_promotes_and_an_exporter_pod_cannot():
     with node() as host:
-        if isinstance(host, str):
-            return host
         content = {"guard": {"enabled": True, "rules": RULES, "nodeSelector": {"hugeleaf/guard": "enabled"}}}
         objects = rendered(*values(content))
         with victim() as huge:
             for part in ("exporter", "guard"):
-                pod, of, maps = workload(copy.deepcopy(objects), part)
+                pod, of, maps = workload(objects, part)
                 without_port(maps)
                 run = host.run(pod, of[part], maps, ["guard", "--once"])
                 said = run.stdout + run.stderr
@@ -661,7 +645,7 @@ def a_guard_pod_promotes_and_an_exporter_pod_cannot():
                     # khugepaged may have collapsed some of it meanwhile.
                     assert run.returncode == 1 and "Operation not permitted" in said, f"{part} promoted: {said}"
                 else:
-                    # 32 blocks of 2M are whole in 66M wherever they begin.
+                    # 66M hold 32 whole blocks of 2M at any alignment.
                     assert run.returncode == 0 and huge() >= 64 << 20, f"{huge()} bytes: {said}"
 
 
@@ -669,8 +653,6 @@ def a_guard_pod_promotes_and_an_exporter_pod_cannot():
 def an_exporter_pod_reads_and_writes_nothing():
     """Runs the exporter's container with the chart's arguments, and rules that would promote."""
     with node() as host:
-        if isinstance(host, str):
-            return host
         pod, of, maps = workload(rendered(), "exporter")
         without_port(maps)
         with victim() as huge, host.running(pod, of["exporter"], maps) as (name, process, output):
@@ -693,8 +675,6 @@ def an_exporter_pod_reads_and_writes_nothing():
 @test
 def a_guard_pod_continues_after_an_upgrade():
     with node() as host:
-        if isinstance(host, str):
-            return host
         content = {"guard": {"enabled": True, "rules": RULES}}
         pod, of, maps = workload(rendered(*values(content)), "guard")
         without_port(maps)
@@ -796,13 +776,11 @@ def host_alone():
 def a_pool_setter_pod_sets_the_pool_or_says_why_not():
     pool = pathlib.Path("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages")
     if not pool.exists():
-        return "this kernel has no pool of 2M pages on node 0"
+        raise NotRun("this kernel has no pool of 2M pages on node 0")
     with node() as host, host_alone():
-        if isinstance(host, str):
-            return host
         before = int(pool.read_text())
         if before != 0:
-            return f"this host has a pool of {before} pages"
+            raise NotRun(f"this host has a pool of {before} pages")
 
         def job(text, name="apply", edit=lambda container: None):
             one = {"nodeSelector": {"p": "db"}, "nodes": ["n1"], "plan": text, "undo": name == "undo"}
@@ -886,12 +864,13 @@ def main():
         for function in TESTS:
             name = function.__name__.replace("_", " ")
             try:
-                left_out = function()
+                function()
+                print(f"ok: {name}")
+            except NotRun as reason:
+                print(f"not run: the part of kubernetes about {name}: {reason}")
             except AssertionError as error:
                 failed += 1
                 print(f"FAILED: {name}: {error}")
-                continue
-            print(f"not run: the part of kubernetes about {name}: {left_out}" if left_out else f"ok: {name}")
     finally:
         for file in FILES:
             pathlib.Path(file).unlink()

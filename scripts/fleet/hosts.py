@@ -76,7 +76,7 @@ class Host:
     pools: dict[str, Pool] = field(default_factory=dict)
     findings: dict[tuple[str, str], int] = field(default_factory=dict)
     mode: str = "watching"
-    # "", or the reason for which it is silent.
+    # Reason why it sends no current data; empty for a host that does.
     silent: str = ""
 
     @property
@@ -184,7 +184,7 @@ class Fleet:
     # The metrics.
 
     def page(self, host: Host, since_start: float) -> str | None:
-        """Returns what a scrape of the host reads; None if it does not answer."""
+        """Returns the host's answer to a scrape; None if it does not answer."""
         if host.silent == "no data":
             return None
         families = verify_metrics(host) if host.mode == "verify only" else guard_metrics(host, since_start)
@@ -201,7 +201,7 @@ class Fleet:
         Families are not interleaved, and each has its samples in order of time.
         """
         day, until = int(now) - 25 * 3600, int(now) - 60
-        live = [host for host in self.hosts if host.silent != "no data"]
+        guards = [host for host in self.hosts if host.silent != "no data" and host.mode != "verify only"]
         yield "# TYPE instance:hugeleaf_host:info gauge"
         for host in self.hosts + self.removed:
             mode = host.mode
@@ -211,8 +211,8 @@ class Fleet:
             for at in range(day, end, step):
                 yield f"instance:hugeleaf_host:info{labels} 1 {at}"
         yield "# TYPE instance_page_size:hugeleaf_pool_unused:bytes gauge"
-        for host in live:
-            for size, pool in host.pools.items() if host.mode != "verify only" else ():
+        for host in guards:
+            for size, pool in host.pools.items():
                 labels = f'{{{host.labels},page_size="{size}"}}'
                 start = day if pool.least is not None else int(now) - 4 * 3600
                 for at in range(start, until, step):
@@ -220,7 +220,6 @@ class Fleet:
                     is_middle = 10 * 3600 < at - day < 11 * 3600
                     yield f"instance_page_size:hugeleaf_pool_unused:bytes{labels} {pool.least if is_middle and pool.least is not None else pool.unused} {at}"
         yield "# TYPE instance_unit:hugeleaf_covered:ratio gauge"
-        guards = [host for host in live if host.mode != "verify only"]
         for host in guards:
             for unit in host.units:
                 if unit.memory > 1e9 and unit.huge > 0.9 * unit.memory:
@@ -249,7 +248,6 @@ class Fleet:
 
         def add(name: str, labels: tuple, value: float) -> None:
             out[name][labels] = out[name].get(labels, 0) + value
-
 
         gains: dict[str, list[dict[str, float]]] = {}
         for host in guards:
@@ -308,10 +306,9 @@ def key(**labels: str) -> tuple:
 def gain_of(proof: tuple[str, float, float, float]) -> dict[str, float]:
     """Turns a ratio to the better side by its verdict; without a clear verdict the interval includes both directions."""
     verdict, low, estimate, high = proof
-    if verdict == "faster":
-        return dict(low=low, estimate=estimate, high=high) if low > 1 else dict(low=1 / high, estimate=1 / estimate, high=1 / low)
-    if verdict == "slower":
-        return dict(low=low, estimate=estimate, high=high) if high < 1 else dict(low=1 / high, estimate=1 / estimate, high=1 / low)
+    if verdict in ("faster", "slower"):
+        more_is_better = (verdict == "faster") == (low > 1)
+        return dict(low=low, estimate=estimate, high=high) if more_is_better else dict(low=1 / high, estimate=1 / estimate, high=1 / low)
     return dict(low=min(low, 1 / high), estimate=1.0, high=max(high, 1 / low))
 
 
@@ -327,9 +324,12 @@ def scans(host: Host, since_start: float) -> int:
     return 100_000 if host.silent == "guard stopped" else 100_000 + int((since_start + 3600) / 5)
 
 
+def label(**labels: object) -> str:
+    return ",".join(f'{name}="{value}"' for name, value in labels.items())
+
+
 def guard_metrics(host: Host, since_start: float):
     """Yields the families of a guard, in the order of the program, those with deprecated names included."""
-    label = lambda **labels: ",".join(f'{name}="{value}"' for name, value in labels.items())
     pools = []
     for size in PAGE_BYTES:
         pool = host.pools.get(size, Pool(0, 0, 0, None))
@@ -392,7 +392,6 @@ def guard_metrics(host: Host, since_start: float):
 
 def verify_metrics(host: Host):
     """Yields the families that `hugeleaf verify --prometheus` writes."""
-    label = lambda **labels: ",".join(f'{name}="{value}"' for name, value in labels.items())
     age = 90_000 if host.silent == "verify stopped" else 300
     yield "hugeleaf_verify_good", "gauge", [("", int(not host.findings))]
     yield "hugeleaf_verify_time_seconds", "gauge", [("", int(time.time()) - age)]

@@ -1,7 +1,7 @@
-"""Plays a fleet to a real Prometheus with the rules of contrib/prometheus, and checks every answer.
+"""Simulates a fleet for a real Prometheus with the rules of contrib/prometheus, and checks the recorded series.
 
-One server on loopback answers for all hosts. Prometheus gets the last day as blocks, so that rules over a day have work.
-The rollout has two phases; in each, the recorded series must become what the hosts are, and every query of the
+One server on loopback answers for all hosts. Prometheus gets the last day as blocks, so that rules over a day have data.
+The rollout has two phases; in each, the recorded series must match the hosts, and every query of the
 dashboards must find something. At the end it prints series by host, evaluation times and the memory of Prometheus.
 """
 
@@ -22,7 +22,7 @@ import time
 
 import dashboards
 from hosts import Fleet
-from prometheus import NotRun, Prometheus, end_with_parent, find, until
+from prometheus import NotRun, Prometheus, end_with_parent, find
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RULES = [f"{REPOSITORY}/contrib/prometheus/{name}.rules.yml" for name in ("hugeleaf", "fleet")]
@@ -120,9 +120,9 @@ def write_history(folder: str, fleet: Fleet, step: int) -> int:
     return samples
 
 
-def differences(fleet: Fleet, prometheus: Prometheus) -> list[str]:
+def differences(answers: dict[str, dict[tuple, float]], prometheus: Prometheus) -> list[str]:
     found = []
-    for name, wanted in sorted(fleet.answers().items()):
+    for name, wanted in sorted(answers.items()):
         got = prometheus.vector(name)
         for labels in sorted(wanted.keys() | got.keys()):
             one, other = wanted.get(labels), got.get(labels)
@@ -132,17 +132,17 @@ def differences(fleet: Fleet, prometheus: Prometheus) -> list[str]:
 
 
 def settle(fleet: Fleet, prometheus: Prometheus, seconds: float, phase: str) -> None:
-    """Waits until Prometheus says of every host what it is."""
-    # The question is not small: thousands of values.
+    """Waits until the recorded series of every host are right."""
+    answers = fleet.answers()
+    # Each query returns thousands of values.
     pause = 1 + len(fleet.hosts) / 200
     end = time.monotonic() + seconds
-    while found := differences(fleet, prometheus):
+    while found := differences(answers, prometheus):
         if time.monotonic() > end:
             some = "\n".join(found[:10])
             raise RuntimeError(f"{phase}: {len(found)} answers are wrong after {seconds:.0f} s:\n{some}")
         time.sleep(pause)
-    answers = fleet.answers()
-    print(f"{phase}: {sum(map(len, answers.values()))} series of {len(answers)} names are as the hosts are", flush=True)
+    print(f"{phase}: {sum(map(len, answers.values()))} series of {len(answers)} names match the hosts", flush=True)
 
 
 def run_queries(prometheus: Prometheus, seconds: float) -> None:

@@ -50,52 +50,60 @@ hugeleaf/metrics: "true"
 {{- join "," $pairs }}
 {{- end }}
 
-{{- define "hugeleaf.image" -}}
-{{- $image := .Values.image }}
-{{- if $image.digest }}
-{{- printf "%s@%s" $image.repository $image.digest }}
-{{- else }}
-{{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) }}
-{{- end }}
-{{- end }}
-
-{{- define "hugeleaf.pullSecrets" -}}
-{{- with .Values.imagePullSecrets }}
+{{/*
+The fields that the pods of all parts share. Root, because Kubernetes gives added capabilities to no other user. AppArmor's
+default profile forbids reading processes with another profile, and writes below /sys. Takes {root, account, nodeSelector}.
+*/}}
+{{- define "hugeleaf.pod" -}}
+serviceAccountName: {{ .account }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+nodeSelector:
+  {{- merge (dict "kubernetes.io/os" "linux") .nodeSelector | toYaml | nindent 2 }}
+securityContext:
+  runAsUser: 0
+  runAsGroup: 0
+  runAsNonRoot: false
+  seccompProfile:
+    type: RuntimeDefault
+  appArmorProfile:
+    type: Unconfined
+  {{- with .root.Values.seLinuxType }}
+  seLinuxOptions:
+    type: {{ . }}
+  {{- end }}
 {{- end }}
 
 {{/*
-Root, because Kubernetes gives added capabilities to no other user. AppArmor's default profile forbids reading processes
-with another profile, and writes below /sys.
+The fields that all containers share. The end of the output says why a container failed. Takes {root, arguments, capabilities,
+resources}.
 */}}
-{{- define "hugeleaf.podSecurity" -}}
-runAsUser: 0
-runAsGroup: 0
-runAsNonRoot: false
-seccompProfile:
-  type: RuntimeDefault
-appArmorProfile:
-  type: Unconfined
-{{- with .Values.seLinuxType }}
-seLinuxOptions:
-  type: {{ . }}
-{{- end }}
-{{- end }}
-
-{{/* Takes a list of capabilities. */}}
-{{- define "hugeleaf.containerSecurity" -}}
-privileged: false
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop:
-    - ALL
-  {{- with . }}
-  add:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+{{- define "hugeleaf.container" -}}
+{{- $image := .root.Values.image -}}
+image: {{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .root.Chart.AppVersion $image.tag }}{{ end }}
+imagePullPolicy: {{ $image.pullPolicy }}
+command:
+  - /usr/bin/hugeleaf
+args:
+  {{- toYaml .arguments | nindent 2 }}
+terminationMessagePolicy: FallbackToLogsOnError
+securityContext:
+  privileged: false
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop:
+      - ALL
+    {{- with .capabilities }}
+    add:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+resources:
+  {{- toYaml .resources | nindent 2 }}
 {{- end }}
 
 {{/* Takes a list of {name, path, type, readOnly}. Every path is the same in the container. */}}
@@ -133,7 +141,8 @@ grace, avoid}.
 {{- define "hugeleaf.daemon" -}}
 {{- $name := printf "%s-%s" (include "hugeleaf.fullname" .root) .part }}
 {{- $about := dict "root" .root "part" .part }}
-{{- $config := printf "%s\n---\n%s" .config (include "hugeleaf.listen" .root) }}
+{{- $listen := include "hugeleaf.listen" .root }}
+{{- $config := printf "%s\n---\n%s" .config $listen }}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -154,7 +163,7 @@ data:
   guard.toml: |2
     {{- .config | trimSuffix "\n" | nindent 4 }}
   chart.toml: |2
-    {{- include "hugeleaf.listen" .root | nindent 4 }}
+    {{- $listen | nindent 4 }}
 ---
 apiVersion: apps/v1
 kind: DaemonSet
@@ -180,19 +189,12 @@ spec:
         # Changed rules replace the pods, one after the other.
         hugeleaf/config: {{ sha256sum $config | trunc 16 | quote }}
     spec:
-      serviceAccountName: {{ $name }}
-      automountServiceAccountToken: false
-      enableServiceLinks: false
+      {{- include "hugeleaf.pod" (dict "root" .root "account" $name "nodeSelector" .values.nodeSelector) | nindent 6 }}
       hostPID: true
-      {{- with include "hugeleaf.pullSecrets" .root | trim }}
-      {{- . | nindent 6 }}
-      {{- end }}
       {{- with .values.priorityClassName }}
       priorityClassName: {{ . }}
       {{- end }}
       terminationGracePeriodSeconds: {{ .grace }}
-      nodeSelector:
-        {{- merge (dict "kubernetes.io/os" "linux") .values.nodeSelector | toYaml | nindent 8 }}
       {{- with .avoid }}
       affinity:
         nodeAffinity:
@@ -211,16 +213,11 @@ spec:
       tolerations:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      securityContext:
-        {{- include "hugeleaf.podSecurity" .root | nindent 8 }}
       containers:
         - name: {{ .part }}
-          image: {{ include "hugeleaf.image" .root }}
-          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-          command:
-            - /usr/bin/hugeleaf
-          args:
-            {{- toYaml .arguments | nindent 12 }}
+          {{- include "hugeleaf.container" (dict
+            "root" .root "arguments" .arguments "capabilities" .capabilities "resources" .values.resources
+          ) | nindent 10 }}
           ports:
             - name: metrics
               containerPort: {{ .root.Values.metrics.port }}
@@ -238,11 +235,6 @@ spec:
               port: metrics
             periodSeconds: 10
             timeoutSeconds: 5
-          terminationMessagePolicy: FallbackToLogsOnError
-          securityContext:
-            {{- include "hugeleaf.containerSecurity" .capabilities | nindent 12 }}
-          resources:
-            {{- toYaml .values.resources | nindent 12 }}
           volumeMounts:
             - name: config
               mountPath: /etc/hugeleaf

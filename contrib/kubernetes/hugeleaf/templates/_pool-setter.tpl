@@ -31,30 +31,28 @@ for each, because the pods of a single Job may share a node after the first of t
 {{- end }}
 
 {{/*
-The pod that applies a plan on one node, or undoes all of the node. Each folder that apply writes to is mounted at its own path, and no other. Takes
-{root, values, map, account, node}.
+The pod that applies a plan on one node, or undoes all of the node. Each folder that apply writes to is mounted at its own
+path, and no other. Takes {root, values, map, account, node}.
 */}}
 {{- define "hugeleaf.setterPod" -}}
 {{- $cgroup := dict "name" "cgroup" "path" "/sys/fs/cgroup" "type" "Directory" "readOnly" true }}
 {{- $state := dict "name" "state" "path" "/var/lib/hugeleaf" "type" "DirectoryOrCreate" }}
 {{- $mounts := list
+  $state
   (dict "name" "mm" "path" "/sys/kernel/mm" "type" "Directory")
   (dict "name" "nodes" "path" "/sys/devices/system/node" "type" "Directory")
   (dict "name" "sysctl" "path" "/etc/sysctl.d" "type" "DirectoryOrCreate")
   (dict "name" "tmpfiles" "path" "/etc/tmpfiles.d" "type" "DirectoryOrCreate")
   (dict "name" "machine-id" "path" "/etc/machine-id" "type" "File" "readOnly" true)
   (dict "name" "systemd" "path" "/run/systemd/system" "type" "Directory" "readOnly" true)
+  $cgroup
 }}
-serviceAccountName: {{ .account }}
-automountServiceAccountToken: false
-enableServiceLinks: false
+{{- $container := dict "root" .root "resources" .root.Values.poolSetter.resources }}
+{{- $action := include "hugeleaf.setterAction" .values }}
+{{- $arguments := eq $action "undo" | ternary (list "undo" "--all") (list "apply" "/etc/hugeleaf/plan.toml") }}
+{{ include "hugeleaf.pod" (dict "root" .root "account" .account "nodeSelector" .values.nodeSelector) }}
 restartPolicy: Never
 terminationGracePeriodSeconds: 30
-{{- with include "hugeleaf.pullSecrets" .root | trim }}
-{{ . }}
-{{- end }}
-nodeSelector:
-  {{- merge (dict "kubernetes.io/os" "linux") .values.nodeSelector | toYaml | nindent 2 }}
 affinity:
   nodeAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
@@ -66,50 +64,20 @@ affinity:
                 - {{ .node | quote }}
 tolerations:
   - operator: Exists
-securityContext:
-  {{- include "hugeleaf.podSecurity" .root | nindent 2 }}
 initContainers:
-  - name: {{ include "hugeleaf.setterAction" .values }}
-    image: {{ include "hugeleaf.image" .root }}
-    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-    command:
-      - /usr/bin/hugeleaf
-    args:
-      {{- if .values.undo }}
-      - undo
-      - --all
-      {{- else }}
-      - apply
-      - /etc/hugeleaf/plan.toml
-      {{- end }}
-    # A shortage is the last part of the output.
-    terminationMessagePolicy: FallbackToLogsOnError
-    securityContext:
-      {{- include "hugeleaf.containerSecurity" list | nindent 6 }}
-    resources:
-      {{- toYaml .root.Values.poolSetter.resources | nindent 6 }}
+  - name: {{ $action }}
+    {{- include "hugeleaf.container" (merge (dict "arguments" $arguments) $container) | nindent 4 }}
     volumeMounts:
       # A single file: apply refuses a plan in a folder that others may write to, as the folder of a ConfigMap is.
       - name: plan
         mountPath: /etc/hugeleaf/plan.toml
         subPath: plan.toml
         readOnly: true
-      {{- include "hugeleaf.hostMounts" (prepend $mounts $state) | trim | nindent 6 }}
-      {{- include "hugeleaf.hostMounts" (list $cgroup) | trim | nindent 6 }}
+      {{- include "hugeleaf.hostMounts" $mounts | trim | nindent 6 }}
 containers:
-  # Says whether the kubelet has to be restarted to see the pools. Nothing here restarts it.
+  # Reports a kubelet that must be restarted to see the pools. Nothing here restarts it.
   - name: report
-    image: {{ include "hugeleaf.image" .root }}
-    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-    command:
-      - /usr/bin/hugeleaf
-    args:
-      - status
-    terminationMessagePolicy: FallbackToLogsOnError
-    securityContext:
-      {{- include "hugeleaf.containerSecurity" list | nindent 6 }}
-    resources:
-      {{- toYaml .root.Values.poolSetter.resources | nindent 6 }}
+    {{- include "hugeleaf.container" (merge (dict "arguments" (list "status")) $container) | nindent 4 }}
     volumeMounts:
       {{- include "hugeleaf.hostMounts" (list $cgroup (merge (dict "readOnly" true) $state)) | trim | nindent 6 }}
 volumes:
@@ -117,5 +85,5 @@ volumes:
     configMap:
       name: {{ .map }}
       defaultMode: 0400
-  {{- include "hugeleaf.hostVolumes" (concat $mounts (list $state $cgroup)) | trim | nindent 2 }}
+  {{- include "hugeleaf.hostVolumes" $mounts | trim | nindent 2 }}
 {{- end }}
