@@ -3,7 +3,7 @@
 set -eu
 umask 022
 
-# Where a release keeps its files. scripts/release.sh writes the address.
+# Address of the release's files. scripts/dist.sh sets it from RELEASE_URL.
 release_address=
 
 usage() {
@@ -66,7 +66,7 @@ case $prefix in
 /*[!/]*) prefix=${prefix%/} ;;
 *) wrong "--prefix $prefix is not an absolute folder" ;;
 esac
-# Others would have to be quoted in the unit and in patterns of sed.
+# Other characters would need quotes in the unit and in patterns of sed.
 case $prefix in *[!A-Za-z0-9/._@+-]*) wrong "--prefix $prefix contains characters other than letters, digits and / . _ @ + -" ;; esac
 
 # The list of installed files. It exists before the first file, so that a removal after a kill is complete.
@@ -257,7 +257,7 @@ place_files() {
             fail "cannot write $target" "check rights and free space (df $prefix), then run this again"
     done
     replace "$units/$unit" <"$staging/unit/$unit"
-    # Files of the version before that this one does not have.
+    # Files of the previous version that this version lacks.
     grep -vxF -f "$staging/list" "$staging/old" | delete_files
     replace "$receipt" <"$staging/list"
     [ -e "$configuration/guard.toml" ] || replace "$configuration/guard.toml" <"$staging/guard.toml"

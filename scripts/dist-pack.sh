@@ -3,7 +3,7 @@
 # FOLDER gets packages for Debian and for rpm, the static archive, the OCI image, and the packages of the C library if
 # STAGE has it. Compiles nothing, so scripts/dist-try.sh makes older versions with it.
 # PROFILE other than dist compresses less, for trials. PACK='deb rpm' makes no other forms.
-# MAINTAINER='Name <address>' is who answers for the packages.
+# MAINTAINER='Name <address>' is the maintainer of the packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/dist-tools.sh
@@ -13,11 +13,7 @@ if [ $# != 4 ]; then
     exit 2
 fi
 version=$1 architecture=$2
-case $architecture in
-x86-64) debian=amd64 machine=x86_64 ;;
-arm64) debian=arm64 machine=aarch64 ;;
-*) fail "$architecture: unknown architecture" "name x86-64 or arm64" ;;
-esac
+name_architecture "$architecture" || fail "$architecture: unknown architecture" "name x86-64 or arm64"
 stage=$(cd "$3" && pwd)
 mkdir -p "$4"
 out=$(cd "$4" && pwd)
@@ -83,7 +79,7 @@ END
 # The library's package has no other requirement than the C library, of the version that it was linked with.
 library_packages() {
     [ -d "$stage/library-deb" ] || return 0
-    export TRIPLET=$machine-linux-gnu SOVERSION=${version%%.*}
+    export TRIPLET=$cpu-linux-gnu SOVERSION=${version%%.*}
     local library
     library=$(echo "$stage"/library-deb/usr/lib/*/libhugeleaf.so."$SOVERSION".*)
     GLIBC=$(objdump --dynamic-syms "$library" | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)

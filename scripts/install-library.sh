@@ -14,6 +14,7 @@ prefix=${1%/}
 built=${2:-}
 [ -z "$built" ] || built=$(cd "$built" && pwd)
 cd "$(dirname "$0")/.."
+. scripts/dist-tools.sh
 
 if [ -z "$built" ]; then
     cargo build --release --locked --package hugeleaf-capi
@@ -26,7 +27,7 @@ for file in libhugeleaf_c.so libhugeleaf_c.a; do
         exit 3
     fi
 done
-version=$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)
+version=$(workspace_version)
 major=${version%%.*}
 
 to=${DESTDIR:-}$prefix

@@ -4,7 +4,7 @@
 # (the fourth tier), where that is possible: as root, with apt. Then Python modules with a SQLite of their own, by pip,
 # into target/sqlite-modules.
 #
-# usage: scripts/install-test-deps.sh [--release]      --release: also what the packages and charts of a release are tested with
+# usage: scripts/install-test-deps.sh [--release]      --release: also the tools that test a release's packages and charts
 #
 # Starts no service: the tests start servers of their own, in temporary folders.
 # Harmless elsewhere: it says what is missing and ends with 0, and the tests say "not run: needs ...".
@@ -44,7 +44,7 @@ have() {
     binutils) command -v objcopy >/dev/null 2>&1 ;;
     busybox-static) command -v busybox >/dev/null 2>&1 ;;
     systemd-container) command -v systemd-nspawn >/dev/null 2>&1 ;;
-    # Of it the default seccomp profile of containers.
+    # scripts/kubernetes-test.sh runs containers with the default seccomp profile of this package.
     golang-github-containers-common) [ -r /usr/share/containers/seccomp.json ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac

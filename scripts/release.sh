@@ -5,8 +5,8 @@
 # Run `make test-all` first.
 # --dry-run shows the changes of files, and builds and commits nothing.
 #
-# MAINTAINER='Name <address>'  who answers for the packages; required
-# RELEASE_URL=https://…        where the files will be; the installer downloads from there
+# MAINTAINER='Name <address>'  maintainer of the packages; required
+# RELEASE_URL=https://…        address of the uploaded files; the installer downloads from there
 # SIGN_KEY=KEY                 signs SHA256SUMS with this key of gpg
 # ARCHITECTURES='x86-64'       leaves arm64 out
 set -euo pipefail
@@ -24,8 +24,8 @@ if [ $# != 1 ] || [ "${1#-}" != "$1" ]; then
 fi
 version=$1
 old=$(workspace_version)
-target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 url=${RELEASE_URL:-}
+read -ra architectures <<<"${ARCHITECTURES:-x86-64 arm64}"
 
 check_request() {
     [[ $version =~ ^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$ ]] ||
@@ -94,12 +94,11 @@ start=$(git rev-parse HEAD)
 )
 packages=$target_dir/release-$version
 if [ -n "$dry" ]; then
-    say "would build packages for ${ARCHITECTURES:-x86-64 arm64} in $packages, then commit and tag v$version"
+    say "would build packages for ${architectures[*]} in $packages, then commit and tag v$version"
     exit
 fi
 
 say "packages"
-read -ra architectures <<<"${ARCHITECTURES:-x86-64 arm64}"
 (cd "$tree" && CARGO_TARGET_DIR=$target_dir DIST=$packages RELEASE_URL=$url scripts/dist.sh "${architectures[@]}")
 if [ -n "${SIGN_KEY:-}" ]; then
     gpg --batch --yes --local-user "$SIGN_KEY" --armor --detach-sign "$packages/SHA256SUMS"

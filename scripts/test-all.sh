@@ -156,7 +156,11 @@ log=$(mktemp)
 # A step runs in a process group of its own, which would outlive this script.
 job=
 clean_up() {
-    [ -z "$job" ] || kill -- "-$job" 2>/dev/null || true
+    if [ -n "$job" ]; then
+        kill -- "-$job" 2>/dev/null || true
+        wait "$job" 2>/dev/null || true
+        restore_knobs
+    fi
     rm -f "$log"
 }
 trap clean_up EXIT

@@ -35,18 +35,22 @@ release() { # VERSION FILE
     cp contrib/systemd/user/hugeleaf-guard.service "$root/lib/systemd/user/"
     cp contrib/sysusers.d/hugeleaf.conf "$root/lib/sysusers.d/"
     cp packaging/install.sh "$folder/"
-    tar -C "$folder" -czf "$folder/$name.tar.gz" "$name"
-    rm -r "$root"
-    (cd "$folder" && sha256sum -- *.tar.gz >SHA256SUMS)
+    pack "$folder" "$name"
+}
+# Makes the archive of a release from its unpacked folder, which it removes, and the checksums.
+pack() { # FOLDER NAME
+    tar -C "$1" -czf "$1/$2.tar.gz" "$2"
+    rm -r "${1:?}/$2"
+    (cd "$1" && sha256sum -- *.tar.gz >SHA256SUMS)
 }
 case $(uname -m) in x86_64) architecture=x86-64 ;; aarch64) architecture=arm64 ;; *) echo "not run: install.sh: no archive for $(uname -m)"; exit ;; esac
 release 1.0.0 first.1
 release 1.1.0 second.1
 
+user=()
+[ "$(id -u)" != 0 ] || user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 # Runs the installer as an ordinary user with a home of its own.
 as_user() { # COMMAND…
-    local user=()
-    [ "$(id -u)" != 0 ] || user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
     said=$(env -u XDG_CONFIG_HOME -u XDG_STATE_HOME HOME="$home" "${user[@]}" "$@" 2>&1)
 }
 expect() { # STATUS WORDS COMMAND…
@@ -142,14 +146,9 @@ expect 3 "no archive for riscv64" as_user env PATH="$work/fake:$PATH" sh "$insta
 echo "== a second instance, and one that was killed"
 new_home
 as_user mkdir -p "$home/.local/.hugeleaf-install"
-sleep 60 &
+# kill -0 of the installer needs a process of the same user.
+"${user[@]}" sleep 60 &
 other=$!
-if [ "$(id -u)" = 0 ]; then
-    # Of the same user, as kill -0 needs it.
-    kill "$other"
-    setpriv --reuid 65534 --regid 65534 --clear-groups sleep 60 &
-    other=$!
-fi
 as_user sh -c "echo $other >$home/.local/.hugeleaf-install/pid"
 expect 3 "another install.sh works on" as_user sh "$installer"
 kill "$other"
@@ -204,11 +203,10 @@ expect 3 "cannot write to" as_user sh "$installer"
 chmod 755 "$home"
 [ "$(id -u)" = 0 ] || exit 0
 mount -t tmpfs -o size=64k,mode=777 full "$home"
-head -c 100000 /dev/urandom >"$work/1.1.0/ballast"
-tar -C "$work/1.1.0" -xzf "$work/1.1.0/hugeleaf-1.1.0-linux-$architecture.tar.gz"
-mv "$work/1.1.0/ballast" "$work/1.1.0/hugeleaf-1.1.0-linux-$architecture/bin/"
-tar -C "$work/1.1.0" -czf "$work/1.1.0/hugeleaf-1.1.0-linux-$architecture.tar.gz" "hugeleaf-1.1.0-linux-$architecture"
-(cd "$work/1.1.0" && sha256sum -- *.tar.gz >SHA256SUMS)
+name=hugeleaf-1.1.0-linux-$architecture
+tar -C "$work/1.1.0" -xzf "$work/1.1.0/$name.tar.gz"
+head -c 100000 /dev/urandom >"$work/1.1.0/$name/bin/ballast"
+pack "$work/1.1.0" "$name"
 expect 0 "installed hugeleaf 1.0.0" as_user sh "$installer"
 expect 3 "next: " as_user sh "$work/1.1.0/install.sh"
 [ "$("$home/.local/bin/hugeleaf" --version)" = "hugeleaf 1.0.0" ] || fail "the installed version is gone"

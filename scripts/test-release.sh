@@ -30,7 +30,7 @@ git add --all
 git commit --quiet --message "Stand-ins"
 export COPY=$PWD FAILS=$work/fails HANGS=$work/hangs MOVES=$work/moves MAINTAINER='Someone <someone@example.org>'
 export CARGO_TARGET_DIR=$work/target
-old=$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)
+old=$(. scripts/dist-tools.sh && workspace_version)
 IFS=. read -r major minor _ <<<"$old"
 new=$major.$((minor + 1)).0
 export NEW=$new
