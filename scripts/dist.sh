@@ -7,7 +7,7 @@
 #
 # The same commit gives the same bytes on machines with the same compilers.
 # PROFILE=guest compiles faster, for trials of the packages.
-# Requires Debian or Ubuntu (apt, dpkg), rustup and Python 3.10; for the other architecture also its gcc.
+# Requires Debian or Ubuntu (apt, dpkg), rustup and Python 3.11; for the other architecture also its gcc.
 # scripts/dist-try.sh installs and uses each package in a root of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
