@@ -32,6 +32,8 @@ trap 'exit 143' TERM INT HUP
 
 failed() { echo "FAILED: $*" >&2; exit 1; }
 not_run() { echo "not run: $1: $2"; }
+# Prints the time since a start, which is $(date +%s%N).
+since() { echo "$((($(date +%s%N) - $1) / 1000000)) ms"; }
 has() { command -v "$1" >/dev/null; }
 # Prints the output of a command only if it fails.
 quietly() { "$@" >"$work/said" 2>&1 || failed "$*: $(cat "$work/said")"; }
@@ -113,6 +115,8 @@ use() { # ROOT PROGRAM
 # Loads the library of `run` into a program of the root.
 use_run() { # ROOT PROGRAM
     chroot "$1" "$2" run -- /bin/sh -c 'grep -q hugeleaf /proc/self/maps' || failed "run does not load its library"
+    # A build without the target for glibc leaves this library out.
+    chroot "$1" "$2" run --sqlite 64M -- /bin/sh -c 'grep -q hugeleaf_sqlite /proc/self/maps' || failed "run --sqlite does not load its library"
     rm -rf "$1/var/cache/hugeleaf"
 }
 
@@ -216,7 +220,7 @@ try_deb() { # RELEASE
     start=$(date +%s%N)
     quietly chroot "$root" apt-get install --yes /hugeleaf.deb
     chroot "$root" hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
-    echo "$1: from the package to status in $((($(date +%s%N) - start) / 1000000)) ms"
+    echo "$1: from the package to status in $(since "$start")"
     called "$root"
     use "$root" hugeleaf
     use_run "$root" hugeleaf
@@ -275,7 +279,7 @@ try_deb() { # RELEASE
     start=$(date +%s%N)
     quietly chroot "$root" sh /release/install.sh
     chroot "$root" /usr/local/bin/hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
-    echo "$1: from the archive to status in $((($(date +%s%N) - start) / 1000000)) ms"
+    echo "$1: from the archive to status in $(since "$start")"
     use "$root" /usr/local/bin/hugeleaf
     called "$root" "systemctl try-restart hugeleaf-guard.service"
     quietly chroot "$root" sh /release/install.sh --remove
@@ -302,7 +306,7 @@ installed() { # ROOT VERSION
 
 # There is no distribution of rpm packages to install from. The root is Debian's, with a database of rpm of its own.
 try_rpm() {
-    local machine root=$work/rpm before=$work/before old rpm_in_root
+    local machine root=$work/rpm before=$work/before old rpm_in_root start
     machine=$(uname -m)
     local rpm=$dist/hugeleaf-$version-1.$machine.rpm
     say "package for rpm"
@@ -314,6 +318,12 @@ try_rpm() {
     stand_in_for_systemd "$root"
     list "$root" >"$before"
     rpm_in_root=(rpm --root "$root" --force-debian)
+    start=$(date +%s%N)
+    quietly "${rpm_in_root[@]}" --install "$rpm"
+    chroot "$root" hugeleaf status >/dev/null || [ $? = 1 ] || failed "status"
+    echo "rpm: from the package to status in $(since "$start")"
+    quietly "${rpm_in_root[@]}" --erase hugeleaf
+    : >"$root/calls"
     if old=$(older "hugeleaf-*.$machine.rpm"); then
         quietly "${rpm_in_root[@]}" --install "$old"
         called "$root"
@@ -384,7 +394,7 @@ try_archive() { # FILE
 }
 
 try_image() { # FILE
-    local bytes bundle=$work/bundle said
+    local bytes bundle=$work/bundle said start
     bytes=$(stat -c %s "$1")
     say "$(basename "$1"): $((bytes / 1000)) kB"
     # Only the program of a release has its final size; a trial is larger.
@@ -398,8 +408,10 @@ try_image() { # FILE
     [[ $said == *'"/bin/hugeleaf"'* && $said == *'"MIT OR Apache-2.0"'* ]] || failed "configuration of the image: $said"
     unpack_image "$1" "$bundle"
     [ "$(find "$bundle/rootfs" -type f | wc -l)" = 2 ] || failed "the image has other files than program and licences"
+    start=$(date +%s%N)
     said=$(runc --root "$work/runc" run --bundle "$bundle" "hugeleaf-try-$$" </dev/null 2>&1) || [ $? = 1 ] || failed "runc: $said"
     [ -n "$said" ] || failed "status in the image prints nothing"
+    echo "image: status in $(since "$start")"
     rm -rf "$bundle"
 }
 

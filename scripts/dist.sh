@@ -75,9 +75,13 @@ fixed_names() {
         sed 's/^"manifest_path":"//; s|$|=/usr/src/crates|' | sort -u
 }
 
+add_target() { # TARGET
+    rustup target list --installed | grep -qx "$1" || rustup target add "$1"
+}
+
 compile() { # TARGET PACKAGE [CFLAGS…]
     local target=$1 package=$2 variable=${1//-/_} names rust=() c=("${@:3}")
-    rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+    add_target "$target"
     cargo fetch --locked --quiet
     mapfile -t names < <(fixed_names)
     rust=("${names[@]/#/--remap-path-prefix=}")
@@ -100,6 +104,8 @@ compile_program() {
     flags=(-nostdinc -isystem "$(echo "$target_dir/musl/$debian"/usr/include/*-linux-musl)"
         -isystem "$("$gcc" -print-file-name=include)" -U_FORTIFY_SOURCE)
     [ "$cpu" != aarch64 ] || flags+=(-mno-outline-atomics)
+    # For the library that `run --sqlite` loads into programs with glibc. The program is built without it otherwise.
+    add_target "$cpu-unknown-linux-gnu"
     compile "$cpu-unknown-linux-musl" hugeleaf-cli "${flags[@]}"
 }
 

@@ -61,7 +61,7 @@ victim_is_well() {
 }
 
 rules() { # BUDGET
-    printf '%s\n' 'every = "1s"' 'cpu = "50%"' '[[rule]]' 'unit = "victim.service"' 'action = "promote"' \
+    printf '%s\n' 'every = "2s"' 'cpu = "20%"' '[[rule]]' 'unit = "victim.service"' 'action = "promote"' \
         "budget = \"$1\"" 'scans = 1' 'min_bytes = "16M"' | sed '1i schema = 1' >/etc/hugeleaf/guard.d/victim.toml
 }
 
@@ -124,11 +124,11 @@ reload() {
     # Wrong rules are refused, and the guard continues.
     echo 'action = nonsense' >>/etc/hugeleaf/guard.d/victim.toml
     systemctl reload $unit >/dev/null 2>&1 || true
-    refused() { hugeleaf guard status 2>&1 | grep -q 'victim.toml'; }
+    refused() { hugeleaf guard status 2>&1 | grep -q 'stay in force'; }
     until_true refused
     rules 2%
     quietly systemctl reload $unit
-    accepted() { ! hugeleaf guard status 2>&1 | grep -q 'victim.toml'; }
+    accepted() { ! refused; }
     until_true accepted
     [ "$(guard_pid)" = "$before" ] || failed "a reload restarts the guard"
 }
