@@ -65,7 +65,7 @@ suites: build   ## other people's tests (CPython, MariaDB, stress-ng, libhugetlb
 docs:           ## the documentation site: target/docs; needs Python 3.11
 	scripts/docs.sh
 
-dist: compiler  ## a release's files: deb, rpm, archive, OCI image, C library, checksums; each tried in a clean root
+dist: compiler  ## a release's files: deb, rpm, archive, OCI image, wheel, C library, checksums; each tried in a clean root
 	scripts/dist.sh
 	scripts/dist-try.sh
 

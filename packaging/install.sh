@@ -92,7 +92,14 @@ else
 fi
 unit=hugeleaf-guard.service
 
-systemd_runs() { [ -d /run/systemd/system ] && [ -n "$is_root" ] && command -v systemctl >/dev/null; }
+# True if the manager of the unit runs: the system's, or that of this user.
+systemd_runs() {
+    [ -d /run/systemd/system ] && command -v systemctl >/dev/null &&
+        { [ -n "$is_root" ] || [ -S "${XDG_RUNTIME_DIR:-/none}/systemd/private" ]; }
+}
+
+# True unless the unit starts the program of another prefix: two prefixes can have one place for units.
+unit_is_ours() { [ ! -e "$units/$unit" ] || grep -qF "=$prefix/bin/hugeleaf " "$units/$unit"; }
 
 take_lock() {
     if [ -n "$dry" ]; then
@@ -147,12 +154,15 @@ remove_all() {
         fail "an applied plan is in force, and only hugeleaf can revert it" \
             "$prefix/bin/hugeleaf undo --all, then run this again"
     fi
-    if systemd_runs && grep -qxF "$units/$unit" "$receipt"; then
-        systemctl disable --now "$unit" >/dev/null 2>&1 || true
-    fi
     files=$(cat "$receipt")
+    if ! unit_is_ours; then
+        files=$(grep -vxF "$units/$unit" "$receipt")
+        echo "kept $units/$unit: it starts the hugeleaf of another prefix"
+    elif systemd_runs && grep -qxF "$units/$unit" "$receipt"; then
+        $manager disable --now "$unit" >/dev/null 2>&1 || true
+    fi
     printf '%s\n' "$files" | delete_files
-    ! systemd_runs || systemctl daemon-reload || true
+    ! systemd_runs || $manager daemon-reload || true
     echo "removed hugeleaf from $prefix ($(printf '%s\n' "$files" | wc -l) files)"
     rm -rf "$staging"
     case $prefix in
@@ -256,6 +266,7 @@ place_files() {
         mkdir -p "$(dirname "$target")" && mv -f "$root/$file" "$target" ||
             fail "cannot write $target" "check rights and free space (df $prefix), then run this again"
     done
+    unit_is_ours || echo "note: $units/$unit started the hugeleaf of another prefix, and now starts this one"
     replace "$units/$unit" <"$staging/unit/$unit"
     # Files of the previous version that this version lacks.
     grep -vxF -f "$staging/list" "$staging/old" | delete_files
@@ -309,8 +320,8 @@ place_files
 [ -z "$dry" ] || exit 0
 if [ -n "$is_root" ]; then make_group; fi
 if systemd_runs; then
-    systemctl daemon-reload || true
+    $manager daemon-reload || true
     # A guard that runs continues with the new program.
-    systemctl try-restart "$unit" >/dev/null 2>&1 || true
+    $manager try-restart "$unit" >/dev/null 2>&1 || true
 fi
 report

@@ -13,6 +13,7 @@
 # Prints "not run: REASON" for a part that cannot run here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/python-packages.sh
 
 [ $# != 0 ] || set -- lint unit host pools systemd
 for part in "$@"; do
@@ -25,7 +26,6 @@ done
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 work=$target/ansible
 venv=$work/venv
-requirements=scripts/ansible-requirements.txt
 version=$(sed -n 's/^version: //p' contrib/ansible/galaxy.yml)
 mkdir -p "$work"
 exec 8>"$work/lock"
@@ -57,32 +57,6 @@ trap 'exit 143' TERM HUP
 
 not_run() { printf 'not run: ansible%s: %s\n' "${1:+ $1}" "$2"; }
 step() { printf -- '-- %s (%d s)\n' "$1" "$SECONDS"; }
-
-tools() {
-    if cmp -s "$requirements" "$venv/installed" && "$venv/bin/python" -c "" 2>/dev/null; then
-        return 0
-    fi
-    python3 -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || {
-        not_run "" "needs Python 3.11 or newer, this is $(python3 --version 2>&1 || echo none)"
-        return 1
-    }
-    rm -rf "$venv"
-    python3 -m venv "$venv" >"$log" 2>&1 || {
-        not_run "" "python3 cannot make a virtual environment (on Debian: apt install python3-venv)"
-        return 1
-    }
-    if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-        --requirement "$requirements" </dev/null >"$log" 2>&1; then
-        if grep -qiE 'no matching distribution|connection|timed out|max retries|name resolution|unreachable' "$log" &&
-            ! grep -qi 'do not match the hashes' "$log"; then
-            not_run "" "pip cannot fetch $requirements: $(grep -m 1 '^ERROR' "$log" || tail -n 1 "$log")"
-            return 1
-        fi
-        cat "$log"
-        exit 1
-    fi
-    cp "$requirements" "$venv/installed"
-}
 
 # The collection as `ansible-galaxy collection install` leaves it.
 install_collection() {
@@ -237,7 +211,11 @@ systemd() {
     scenario systemd
 }
 
-tools || exit 0
+reason=$(python_packages "$venv" scripts/ansible-requirements.txt)
+if [ -n "$reason" ]; then
+    not_run "" "$reason"
+    exit 0
+fi
 export PATH=$venv/bin:$PATH ANSIBLE_HOME=$work/home ANSIBLE_COLLECTIONS_PATH=$work/collections
 export ANSIBLE_PIPELINING=1 ANSIBLE_NOCOLOR=1 NO_COLOR=1 PYTHONDONTWRITEBYTECODE=1 ANSIBLE_LOCALHOST_WARNING=false
 step "the collection"

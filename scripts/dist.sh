@@ -7,7 +7,7 @@
 #
 # The same commit gives the same bytes on machines with the same compilers.
 # PROFILE=guest compiles faster, for trials of the packages.
-# Requires Debian or Ubuntu (apt, dpkg), rustup and Python 3.10; for the other architecture also its gcc.
+# Requires Debian or Ubuntu (apt, dpkg), rustup and Python 3.11; for the other architecture also its gcc.
 # scripts/dist-try.sh installs and uses each package in a root of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,13 +35,13 @@ need objcopy binutils
 need rustup rustup
 need python3 python3
 
-# Sets `cpu`, `debian` and `tools` (the prefix of its binutils and gcc) for an architecture.
+# Sets `cpu`, `debian` and `prefix` (of its binutils and gcc) for an architecture.
 select_architecture() { # ARCHITECTURE
     name_architecture "$1"
-    tools=
+    prefix=
     if [ "$cpu" != "$(uname -m)" ]; then
-        tools=$cpu-linux-gnu-
-        need "${tools}gcc" "gcc-${tools//_/-}"
+        prefix=$cpu-linux-gnu-
+        need "${prefix}gcc" "gcc-${prefix//_/-}"
     fi
 }
 
@@ -75,31 +75,42 @@ fixed_names() {
         sed 's/^"manifest_path":"//; s|$|=/usr/src/crates|' | sort -u
 }
 
+# Prints names as flags in the form of CARGO_ENCODED_RUSTFLAGS.
+rust_flags() { # FOLDER=NAME…
+    local IFS=$'\x1f'
+    echo "${*/#/--remap-path-prefix=}"
+}
+
+add_target() { # TARGET
+    rustup target list --installed | grep -qx "$1" || rustup target add "$1"
+}
+
 compile() { # TARGET PACKAGE [CFLAGS…]
-    local target=$1 package=$2 variable=${1//-/_} names rust=() c=("${@:3}")
-    rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+    local target=$1 package=$2 variable=${1//-/_} names c=("${@:3}")
+    add_target "$target"
     cargo fetch --locked --quiet
     mapfile -t names < <(fixed_names)
-    rust=("${names[@]/#/--remap-path-prefix=}")
     c+=("${names[@]/#/-ffile-prefix-map=}")
     (
         # Linker and flags apply to this target alone.
-        export "CC_$variable=${tools}gcc" "AR_$variable=${tools}ar" "CFLAGS_$variable=${c[*]}"
-        export "CARGO_TARGET_${variable^^}_LINKER=${tools}gcc"
-        CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${rust[*]}")
+        export "CC_$variable=${prefix}gcc" "AR_$variable=${prefix}ar" "CFLAGS_$variable=${c[*]}"
+        export "CARGO_TARGET_${variable^^}_LINKER=${prefix}gcc"
+        CARGO_ENCODED_RUSTFLAGS=$(rust_flags "${names[@]}")
         export CARGO_ENCODED_RUSTFLAGS
         cargo build --quiet --locked --profile "$profile" --package "$package" --target "$target"
     )
 }
 
 compile_program() {
-    local gcc=${tools}gcc flags
+    local gcc=${prefix}gcc flags
     musl_headers "$debian"
     # The compiler's own headers and musl's, and no others. Rust's musl lacks the functions that gcc would call in glibc
     # (fortified ones) and in libgcc (atomics out of line).
     flags=(-nostdinc -isystem "$(echo "$target_dir/musl/$debian"/usr/include/*-linux-musl)"
         -isystem "$("$gcc" -print-file-name=include)" -U_FORTIFY_SOURCE)
     [ "$cpu" != aarch64 ] || flags+=(-mno-outline-atomics)
+    # For the library that `run --sqlite` loads into programs with glibc. The program is built without it otherwise.
+    add_target "$cpu-unknown-linux-gnu"
     compile "$cpu-unknown-linux-musl" hugeleaf-cli "${flags[@]}"
 }
 
@@ -107,9 +118,24 @@ compile_program() {
 split_symbols() { # FILE STRIPPED
     local debug=$stage/symbols/${2##*/}.debug
     mkdir -p "$stage/symbols"
-    "${tools}objcopy" --only-keep-debug --compress-debug-sections "$1" "$debug"
-    "${tools}strip" --strip-all -o "$2" "$1"
-    "${tools}objcopy" --add-gnu-debuglink="$debug" "$2"
+    "${prefix}objcopy" --only-keep-debug --compress-debug-sections "$1" "$debug"
+    "${prefix}strip" --strip-all -o "$2" "$1"
+    "${prefix}objcopy" --add-gnu-debuglink="$debug" "$2"
+}
+
+# The Python wheel, with the program and its manual pages. Its module is for the glibc of this machine and newer ones.
+wheel() {
+    local tools names target=$cpu-unknown-linux-gnu variable
+    variable=${target//-/_}
+    tools=$(packagers)
+    add_target "$target"
+    mapfile -t names < <(fixed_names)
+    (
+        export "CARGO_TARGET_${variable^^}_LINKER=${prefix}gcc"
+        CARGO_ENCODED_RUSTFLAGS=$(rust_flags "${names[@]}")
+        export CARGO_ENCODED_RUSTFLAGS CARGO_TARGET_DIR=$target_dir/python PATH=$tools:$PATH
+        "$tools/python" python/build_wheel.py "$stage/program/bin/hugeleaf" "$stage/program/share" "$target" "$dist"
+    )
 }
 
 # Prints our licences, and those of each crate that is compiled in, with the place of its source.
@@ -168,7 +194,7 @@ stage_library() {
     compile "$target" hugeleaf-capi
     mkdir -p "$built"
     split_symbols "$target_dir/$target/$profile/libhugeleaf_c.so" "$built/libhugeleaf_c.so"
-    "${tools}strip" --strip-debug --enable-deterministic-archives -o "$built/libhugeleaf_c.a" \
+    "${prefix}strip" --strip-debug --enable-deterministic-archives -o "$built/libhugeleaf_c.a" \
         "$target_dir/$target/$profile/libhugeleaf_c.a"
     DESTDIR=$stage/library-deb LIBDIR=lib/$cpu-linux-gnu scripts/install-library.sh /usr "$built" >/dev/null
     DESTDIR=$stage/library-rpm LIBDIR=lib64 scripts/install-library.sh /usr "$built" >/dev/null
@@ -213,6 +239,7 @@ Commit \`$(git rev-parse HEAD)\`, compiled by $(rustc --version) and $(gcc --ver
 | Debian, Ubuntu | \`apt install ./hugeleaf_$version-1_$debian.deb\` |
 | Fedora, RHEL, openSUSE | \`dnf install ./hugeleaf-$version-1.$cpu.rpm\` |
 | a container host | \`skopeo copy oci-archive:hugeleaf-$version-oci-$1.tar docker://REGISTRY/hugeleaf:$version\` |
+| Python 3.11 or newer | \`pip install ./hugeleaf-$version-*_$cpu.whl numpy\` |
 | a host for C programs | \`apt install ./libhugeleaf${version%%.*}_$version-1_$debian.deb ./libhugeleaf-dev_$version-1_$debian.deb\` |
 
 The program is static and needs no libraries. To check all files: \`sha256sum --check SHA256SUMS\`.
@@ -226,6 +253,7 @@ END
         *-symbols-*) purpose="debug symbols of program and C library" ;;
         *-linux-*.tar.gz) purpose="static program, manual pages, completions, unit" ;;
         *-oci-*) purpose="OCI image, as an archive" ;;
+        *.whl) purpose="Python wheel, with the program" ;;
         *.cdx.json) purpose="bill of materials (CycloneDX 1.5)" ;;
         libhugeleaf*dev*) purpose="C library: header, static library, pkg-config file" ;;
         libhugeleaf*) purpose="C library" ;;
@@ -259,6 +287,8 @@ for architecture in "$@"; do
     say "$architecture: C library"
     stage_library
     find "$stage" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+    say "$architecture: Python wheel"
+    wheel
     say "$architecture: packages"
     scripts/dist-pack.sh "$version" "$architecture" "$stage" "$dist"
 done

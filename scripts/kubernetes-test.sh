@@ -26,8 +26,6 @@ not_run() { # REASON
     exit 0
 }
 
-python3 -c "" 2>/dev/null || not_run "python3 is not installed"
-python3 -c "import sys; sys.exit(sys.version_info < (3, 11))" || not_run "needs Python 3.11, this is $(python3 --version)"
 reason=$(python_packages "$venv" scripts/kubernetes-requirements.txt)
 [ -z "$reason" ] || not_run "$reason"
 

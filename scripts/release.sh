@@ -51,16 +51,19 @@ check_request() {
         fail "gpg has no secret key $SIGN_KEY" "gpg --list-secret-keys"
 }
 
-# Sets the version in manifests and lock files. Packages of others have a source in a lock file, ours have none.
+# Sets the version in manifests and lock files, of the Python package and of the Helm chart. The Ansible collection has
+# versions of its own. Packages of others have a source in a lock file, ours have none.
 set_version() {
     local file
-    for file in Cargo.toml lab/Cargo.toml crates/region/Cargo.toml crates/sqlite/loaded/Cargo.toml; do
+    for file in Cargo.toml lab/Cargo.toml python/Cargo.toml crates/region/Cargo.toml crates/sqlite/loaded/Cargo.toml; do
         sed -i "/^version = /s/\"$old\"/\"$version\"/; /path = /s/version = \"$old\"/version = \"$version\"/" "$file"
     done
-    for file in Cargo.lock lab/Cargo.lock fuzz/Cargo.lock crates/sqlite/loaded/Cargo.lock; do
+    for file in Cargo.lock lab/Cargo.lock python/Cargo.lock fuzz/Cargo.lock crates/sqlite/loaded/Cargo.lock; do
         sed -i "/^name = \"hugeleaf/{n;s/^version = \"$old\"$/version = \"$version\"/}" "$file"
     done
-    for file in Cargo.toml lab/Cargo.toml crates/sqlite/loaded/Cargo.toml; do
+    sed -i "s/^__version__ = \"$old\"$/__version__ = \"$version\"/" python/hugeleaf/__init__.py
+    sed -i "s/^\(version\|appVersion\): $old$/\1: $version/" contrib/kubernetes/hugeleaf/Chart.yaml
+    for file in Cargo.toml lab/Cargo.toml python/Cargo.toml crates/sqlite/loaded/Cargo.toml; do
         cargo metadata --locked --format-version 1 --manifest-path "$file" >/dev/null ||
             fail "$file and its lock file differ after the change" "cargo update --workspace --manifest-path $file, and commit"
     done

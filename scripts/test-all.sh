@@ -25,10 +25,23 @@ lab_lints() {
     # The library as a program that links it compiles it: with the fewest features.
     cargo clippy --package hugeleaf --locked --quiet -- -D warnings
 }
-# As `make build` compiles it: a feature of a library that only another member of the workspace asks for is missing there.
+# Compiled alone and installed by cargo: a feature of a library that only another member of the workspace asks for is
+# missing there.
 program_alone() {
-    cargo build --package hugeleaf-cli --locked --quiet
-    "$target/debug/hugeleaf" bench --list --json
+    rm -rf "$target/installed"
+    cargo install --path crates/cli --locked --quiet --debug --no-track --root "$target/installed"
+    "$target/installed/bin/hugeleaf" bench --list --json
+}
+# The rights of the system's units, by systemd's rating: at most 2.5 of 10. A user's unit has only the rights of its user.
+units() {
+    local unit
+    if ! command -v systemd-analyze >/dev/null; then
+        echo "not run: units: systemd-analyze is not installed"
+        return
+    fi
+    for unit in contrib/systemd/*.service; do
+        systemd-analyze security --no-pager --offline=true --threshold=25 "$unit" | tail -n 1
+    done
 }
 lab_tests() { tests scripts/lab.sh test --workspace --no-fail-fast "${runner[@]}"; }
 lab_smoke() { scripts/bench.sh --smoke; }
@@ -79,6 +92,8 @@ quick_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test
 all_hosts() { scripts/lab.sh build --package hugeleaf-vm --quiet && "$vm" test; }
 dependencies() { scripts/deny.sh; }
 packages() { scripts/install-test-deps.sh --release && PROFILE=guest make dist; }
+# The same packages on hosts with systemd.
+packages_in_guests() { PROFILE=guest scripts/dist-guest.sh; }
 # The installer and the release script, on folders of their own, without network.
 release_scripts() { scripts/test-install.sh && scripts/test-release.sh; }
 # The Python wheel, built and used as a user would: arrays, commands, NumPy's own tests on these arrays.
@@ -92,7 +107,7 @@ fleet() { scripts/fleet.sh; }
 kubernetes() { scripts/install-test-deps.sh --release && scripts/kubernetes-test.sh; }
 # The Ansible collection: lints, unit tests, molecule on hosts of their own.
 ansible() { scripts/install-test-deps.sh --release && scripts/ansible-test.sh; }
-steps=(lab_lints program_alone documents site library_packages fuzz_targets lab_tests long_tests quick_hosts oldest_rust lab_smoke release_scripts fleet python_package kubernetes models miri sanitizers dependencies packages ansible all_hosts)
+steps=(lab_lints program_alone units documents site library_packages fuzz_targets lab_tests long_tests quick_hosts oldest_rust lab_smoke release_scripts fleet python_package kubernetes models miri sanitizers dependencies packages packages_in_guests ansible all_hosts)
 
 # Runs tests, counts those that said `not run` as ignored, and passes on whether they passed.
 tests() { # COMMAND…

@@ -110,6 +110,19 @@ expect 3 "is not an https address" as_user sh "$installer" --from http://192.0.2
 expect 3 "no archives next to" as_user sh -s <"$installer"
 expect 0 "$home/other/bin/hugeleaf" as_user sh "$installer" --prefix "$home/other/"
 
+echo "== two releases side by side"
+new_home
+expect 0 "installed hugeleaf 1.0.0" as_user sh "$installer" --prefix "$home/one"
+expect 0 "now starts this one" as_user sh "$work/1.1.0/install.sh" --prefix "$home/two"
+[ "$("$home/one/bin/hugeleaf" --version) $("$home/two/bin/hugeleaf" --version)" = "hugeleaf 1.0.0 hugeleaf 1.1.0" ] ||
+    fail "one release replaced the other"
+expect 0 "kept $home/.config/systemd/user/hugeleaf-guard.service" as_user sh "$installer" --remove --prefix "$home/one"
+[ ! -e "$home/one" ] || fail "left behind: $(find "$home/one")"
+grep -qx "ExecStart=$home/two/bin/hugeleaf guard --config %E/hugeleaf/guard.toml" "$home/.config/systemd/user/hugeleaf-guard.service" ||
+    fail "the unit of the other release is gone"
+expect 0 "removed hugeleaf" as_user sh "$installer" --remove --prefix "$home/two"
+[ "$(files)" = "$home/.config/hugeleaf/guard.toml" ] || fail "left behind: $(files)"
+
 echo "== with BusyBox and nothing else"
 if command -v busybox >/dev/null; then
     mkdir "$work/busybox"
@@ -126,7 +139,7 @@ else
     echo "not run: install.sh with BusyBox: apt-get install busybox-static"
 fi
 
-echo "== a damaged archive, a foreign machine, a program that does not start"
+echo "== a damaged archive, a foreign machine"
 new_home
 cp -r "$work/1.0.0" "$work/damaged"
 printf x >>"$work/damaged/hugeleaf-1.0.0-linux-$architecture.tar.gz"
@@ -213,6 +226,13 @@ expect 3 "next: " as_user sh "$work/1.1.0/install.sh"
 expect 0 "removed" as_user sh "$installer" --remove
 mount -o remount,ro "$home"
 expect 3 "cannot write to" as_user sh "$installer"
+umount "$home"
+
+echo "== a program that does not start"
+mount -t tmpfs -o noexec,mode=777 noexec "$home"
+expect 3 "does not start" as_user sh "$installer"
+[[ $said == *"noexec"* ]] || fail "it does not name the cause: $said"
+[ -z "$(files)" ] || fail "a failure left $(files)"
 umount "$home"
 
 echo "== root: /usr/local, the unit, the group"

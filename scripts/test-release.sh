@@ -7,7 +7,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Files as they are here, committed or not, in a repository of their own.
 mkdir "$work/copy"
-git ls-files -z --cached --others --exclude-standard -- scripts CHANGELOG.md .gitignore '*.toml' '*.lock' '*.rs' |
+git ls-files -z --cached --others --exclude-standard -- scripts contrib/kubernetes python CHANGELOG.md .gitignore \
+    '*.toml' '*.lock' '*.rs' |
     xargs -0 cp --parents --target-directory "$work/copy"
 cd "$work/copy"
 git init --quiet --initial-branch main
@@ -102,7 +103,11 @@ expect 0 "released $new" env RELEASE_URL=https://example.org/v1 ARCHITECTURES=x8
 [ "$(git rev-parse "v$new^{commit}")" = "$(git rev-parse HEAD)" ] || fail "the tag is elsewhere"
 [ "$(git rev-parse HEAD^)" = "$start" ] || fail "more than one commit"
 [ "$(git log -1 --format=%s)" = "Release $new" ] || fail "the subject of the commit"
-git grep -q "^version = \"$new\"" -- Cargo.toml || fail "the version"
+for file in Cargo.toml lab/Cargo.toml python/Cargo.toml python/hugeleaf/__init__.py contrib/kubernetes/hugeleaf/Chart.yaml; do
+    git grep -qE "^(version|__version__|appVersion)(:| =) \"?$new\"?$" -- "$file" || fail "the version in $file"
+done
+! git grep -nE "^(version|__version__|appVersion)(:| =) \"?$old\"?$" -- '*.toml' '*.py' contrib/kubernetes ||
+    fail "the old version is left"
 ! git grep -q "^## Unreleased\|^Nothing has been released" -- CHANGELOG.md || fail "the changelog"
 [ -z "$(git status --porcelain)" ] || fail "files are changed"
 expect 3 "is tagged already" scripts/release.sh "$new"
