@@ -1,0 +1,367 @@
+//! The node: containerd, the kubelet, and pods as files.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use hugeleaf_vm::process::{last_lines, output};
+use serde_json::{Value, json};
+
+use crate::image::import;
+use crate::until;
+
+/// The files that `lab/vm/kubelet/files.sh` has made.
+const FILES: &str = "/payload/files";
+const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// The ConfigMaps of the chart, as folders.
+const CONFIG: &str = "/etc/hugeleaf-pods/config";
+/// An address of the node, because a kubelet accepts no loopback address.
+const ADDRESS: &str = "10.0.0.1";
+
+#[derive(Debug)]
+pub struct Node {
+    runtime: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    pub id: String,
+    pub image: String,
+    pub restarts: u64,
+    pub is_ready: bool,
+    /// UID of its pod, as in the names of cgroups.
+    pub uid: String,
+}
+
+/// Starts the node at its first use. Returns it to one test at a time, without pods, and with this runtime; none outside
+/// the guest.
+pub fn node(test: &str, runtime: &'static str) -> Option<MutexGuard<'static, Node>> {
+    static NODE: OnceLock<Mutex<Node>> = OnceLock::new();
+    if !Path::new(FILES).join("kubelet").is_file() {
+        println!("not run: {test}: needs the guest kubelet (make vm-test HOST=kubelet)");
+        return None;
+    }
+    let mut node = NODE
+        .get_or_init(|| Mutex::new(Node::start(runtime)))
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    node.clear();
+    if node.runtime != runtime {
+        node.runtime = runtime;
+        containerd(runtime);
+        output(Command::new("systemctl").args(["restart", "containerd", "kubelet"])).unwrap();
+        healthy();
+    }
+    Some(node)
+}
+
+impl Node {
+    fn start(runtime: &'static str) -> Node {
+        containerd(runtime);
+        systemctl(&["restart", "containerd"]);
+        import(
+            "hugeleaf.test/pause:1",
+            Path::new("/bin/busybox"),
+            "/bin/busybox",
+            "",
+        );
+        import(
+            "hugeleaf.test/redis:1",
+            Path::new("/usr/bin/redis-server"),
+            "/usr/bin/redis-server",
+            "",
+        );
+        for version in ["1", "2"] {
+            let name = format!("hugeleaf.test/hugeleaf:{version}");
+            import(
+                &name,
+                Path::new("/payload/bin/hugeleaf"),
+                "/usr/bin/hugeleaf",
+                version,
+            );
+        }
+        output(Command::new("ip").args(["addr", "replace", &format!("{ADDRESS}/32"), "dev", "lo"]))
+            .unwrap();
+        fs::create_dir_all(MANIFESTS).unwrap();
+        fs::write(
+            "/etc/kubernetes/kubelet.json",
+            kubelet_configuration().to_string(),
+        )
+        .unwrap();
+        fs::write("/etc/systemd/system/kubelet.service", unit()).unwrap();
+        systemctl(&["daemon-reload"]);
+        systemctl(&["start", "kubelet"]);
+        healthy();
+        Node { runtime }
+    }
+
+    /// Deletes all pods.
+    pub fn clear(&self) {
+        for entry in fs::read_dir(MANIFESTS).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        until("no pods", || {
+            let tasks = output(Command::new("ctr").args(["-n", "k8s.io", "tasks", "list", "-q"]));
+            match tasks.unwrap().trim() {
+                "" => Ok(()),
+                tasks => Err(tasks.to_owned()),
+            }
+        });
+    }
+
+    /// Starts a pod, or replaces the one with its name.
+    pub fn run(&self, pod: &Value) {
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let staged = Path::new("/etc/kubernetes").join(name);
+        fs::write(&staged, pod.to_string()).unwrap();
+        fs::rename(staged, Path::new(MANIFESTS).join(format!("{name}.json"))).unwrap();
+    }
+
+    /// Deletes a pod, and waits for the end of its containers.
+    pub fn delete(&self, name: &str) {
+        fs::remove_file(Path::new(MANIFESTS).join(format!("{name}.json"))).unwrap();
+        until(&format!("the end of pod {name}"), || match status(name) {
+            None => Ok(()),
+            Some(status) => Err(status.to_string()),
+        });
+    }
+
+    /// Returns a pod of the chart, and copies its configuration to the node. `version` is that of its image.
+    pub fn of_chart(&self, version: u32, part: &str) -> Value {
+        let folder = Path::new(FILES).join(format!("pods-{version}"));
+        fs::create_dir_all(CONFIG).unwrap();
+        output(
+            Command::new("cp")
+                .arg("-rT")
+                .arg(folder.join("config"))
+                .arg(CONFIG),
+        )
+        .unwrap();
+        let text = fs::read_to_string(folder.join(format!("{part}.json"))).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Waits until the containers of a pod are ready, and returns the first.
+    #[track_caller]
+    pub fn ready(&self, name: &str, image: &str) -> Container {
+        let wanted = format!("pod {name} with {image}");
+        let is_it = |one: &Container| one.is_ready && one.image == format!("hugeleaf.test/{image}");
+        until(&wanted, || match self.container(name) {
+            Some(one) if is_it(&one) => Ok(one),
+            other => Err(format!("{other:?}; {}", journal("kubelet"))),
+        })
+        .0
+    }
+
+    /// Returns the first container of a pod while it runs.
+    pub fn container(&self, name: &str) -> Option<Container> {
+        let pod = pod(name)?;
+        let status = &pod["status"]["containerStatuses"][0];
+        Some(Container {
+            id: status["containerID"]
+                .as_str()?
+                .strip_prefix("containerd://")?
+                .to_owned(),
+            image: status["image"].as_str()?.to_owned(),
+            restarts: status["restartCount"].as_u64()?,
+            is_ready: status["ready"].as_bool()?,
+            uid: pod["metadata"]["uid"].as_str()?.to_owned(),
+        })
+    }
+
+    /// Waits for the end of a pod's containers, and returns their names, exit statuses and last lines.
+    pub fn ended(&self, name: &str) -> Vec<(String, i64, String)> {
+        let ended = |status: &Value| {
+            let state = &status["state"]["terminated"];
+            Some((
+                status["name"].as_str()?.to_owned(),
+                state["exitCode"].as_i64()?,
+                state["message"].as_str().unwrap_or_default().to_owned(),
+            ))
+        };
+        until(&format!("the end of pod {name}"), || {
+            let status = status(name).unwrap_or_default();
+            let is_over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
+            let lists = [
+                &status["initContainerStatuses"],
+                &status["containerStatuses"],
+            ];
+            let all = lists
+                .into_iter()
+                .flat_map(|list| list.as_array().into_iter().flatten());
+            match is_over {
+                true => Ok(all.filter_map(ended).collect()),
+                false => Err(status.to_string()),
+            }
+        })
+        .0
+    }
+
+    pub fn restart_kubelet(&self) {
+        systemctl(&["restart", "kubelet"]);
+        healthy();
+    }
+}
+
+impl Container {
+    /// Returns the cgroup of its pod.
+    pub fn pod_cgroup(&self) -> PathBuf {
+        let name = self.uid.replace('-', "_");
+        let found = output(Command::new("find").args([
+            "/sys/fs/cgroup",
+            "-type",
+            "d",
+            "-name",
+            &format!("*{name}.slice"),
+        ]));
+        let found = found.unwrap();
+        PathBuf::from(
+            found
+                .lines()
+                .next()
+                .unwrap_or_else(|| panic!("no cgroup of {self:?}")),
+        )
+    }
+
+    /// Returns its first process.
+    pub fn process(&self) -> u32 {
+        let tasks = output(Command::new("ctr").args(["-n", "k8s.io", "tasks", "list"])).unwrap();
+        let line = tasks.lines().find(|line| line.starts_with(&self.id));
+        let word = line.and_then(|line| line.split_ascii_whitespace().nth(1));
+        word.and_then(|word| word.parse().ok())
+            .unwrap_or_else(|| panic!("no task {}:\n{tasks}", self.id))
+    }
+
+    /// Returns the anonymous memory of its pod in bytes, and how much of it is on huge pages: the kernel's counters.
+    pub fn memory(&self) -> (u64, u64) {
+        let text = fs::read_to_string(self.pod_cgroup().join("memory.stat")).unwrap();
+        let of = |name: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.unwrap().parse().unwrap()
+        };
+        (of("anon"), of("anon_thp"))
+    }
+
+    /// Runs hugeleaf in the container, as `kubectl exec` does.
+    pub fn exec(&self, arguments: &[&str]) -> Result<String, String> {
+        let words = [
+            "-n",
+            "k8s.io",
+            "tasks",
+            "exec",
+            "--exec-id",
+            "test",
+            &self.id,
+            "/usr/bin/hugeleaf",
+        ];
+        output(Command::new("ctr").args(words).args(arguments))
+            .map_err(|error| format!("{error:#}"))
+    }
+}
+
+fn pod(name: &str) -> Option<Value> {
+    let pods: Value = serde_json::from_str(&get(10255, "/pods").ok()?).ok()?;
+    let mut pods = pods["items"].as_array()?.iter();
+    // The kubelet adds the node's name.
+    pods.find(|pod| pod["metadata"]["name"] == format!("{name}-node"))
+        .cloned()
+}
+
+fn status(name: &str) -> Option<Value> {
+    pod(name).map(|pod| pod["status"].clone())
+}
+
+/// Returns the body of an answer.
+pub fn get(port: u16, path: &str) -> Result<String, String> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: node\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = ask().map_err(|error| error.to_string())?;
+    match text.split_once("\r\n\r\n") {
+        Some((head, body)) if head.contains(" 200 ") => Ok(body.to_owned()),
+        _ => Err(text),
+    }
+}
+
+fn healthy() {
+    until("the kubelet", || match get(10255, "/pods") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{error}\n{}", journal("kubelet"))),
+    });
+}
+
+fn journal(unit: &str) -> String {
+    let text = output(Command::new("journalctl").args([
+        "-u",
+        unit,
+        "-o",
+        "cat",
+        "-n",
+        "40",
+        "--no-pager",
+    ]));
+    last_lines(&text.unwrap_or_default(), 40)
+}
+
+fn systemctl(arguments: &[&str]) {
+    output(Command::new("systemctl").args(arguments)).unwrap();
+}
+
+/// Writes the configuration of containerd. The snapshotter that copies needs no kernel module.
+fn containerd(runtime: &str) {
+    let cri = "plugins.\"io.containerd.grpc.v1.cri\"";
+    let mut text = format!(
+        "version = 2\n[{cri}]\nsandbox_image = 'hugeleaf.test/pause:1'\n\
+         [{cri}.containerd]\nsnapshotter = 'native'\ndefault_runtime_name = '{runtime}'\n"
+    );
+    for each in ["runc", "crun"] {
+        text.push_str(&format!(
+            "[{cri}.containerd.runtimes.{each}]\nruntime_type = 'io.containerd.runc.v2'\n\
+             [{cri}.containerd.runtimes.{each}.options]\nBinaryName = '{each}'\nSystemdCgroup = true\n"
+        ));
+    }
+    fs::write("/etc/containerd/config.toml", text).unwrap();
+}
+
+fn kubelet_configuration() -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "cgroupDriver": "systemd",
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "imageGCHighThresholdPercent": 100,
+        "makeIPTablesUtilChains": false,
+        "readOnlyPort": 10255,
+        "staticPodPath": MANIFESTS,
+    })
+}
+
+fn unit() -> String {
+    // Pods outlive a restart of the kubelet.
+    format!(
+        "[Service]\nExecStart={FILES}/kubelet --config=/etc/kubernetes/kubelet.json --hostname-override=node --node-ip={ADDRESS}\n\
+         KillMode=process\n[Unit]\nAfter=containerd.service\n"
+    )
+}
+
+/// Writes a file of the node that only root reads.
+pub fn write_private(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o400)).unwrap();
+}
