@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes the files of the host `kubelet`: the kubelet, and the chart as static pods, before and after an upgrade of its image.
+# Makes the files of the host `kubelet`: the kubelet, hugeleaf for its image, and the chart as static pods, before and after
+# an upgrade of this image.
 #
-# usage: lab/vm/kubelet/files.sh FOLDER
+# usage: lab/vm/kubelet/files.sh FOLDER HUGELEAF
 #
 # Ends with status 3 and a reason if something is missing.
 set -euo pipefail
@@ -25,6 +26,8 @@ need_helm >"$folder/reason"
 rm "$folder/reason"
 
 cp "$kubernetes" "$folder/kubelet"
+# The guest copies and hashes slowly.
+strip -o "$folder/hugeleaf" "$2"
 for image in 1 2; do
     mkdir "$folder/pods-$image"
     "$helm" template hugeleaf contrib/kubernetes/hugeleaf --namespace hugeleaf --kube-version "$kubernetes_version" \

@@ -126,15 +126,15 @@ impl GuestPayload {
         Ok(self.tree().join("repository").join(inside))
     }
 
-    /// Runs a script of the repository that makes further files.
+    /// Runs a script of the repository that makes further files. Its arguments are their folder and the program hugeleaf.
     ///
     /// # Errors
     /// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) with the last line that it printed, if it
     /// ended with status 3; otherwise if it failed.
-    pub fn files_by(&self, script: &str) -> anyhow::Result<()> {
+    pub fn files_by(&self, script: &str, hugeleaf: &Path) -> anyhow::Result<()> {
         let folder = self.tree().join("files");
         fs::create_dir_all(&folder)?;
-        let mut command = program(self.repository.join(script), &[&folder]);
+        let mut command = program(self.repository.join(script), &[&*folder, hugeleaf]);
         let out = command
             .current_dir(&self.repository)
             .output()
@@ -233,9 +233,9 @@ mod tests {
             let script = repository.path().join("make");
             fs::write(&script, format!("#!/bin/sh\n{lines}\n")).unwrap();
             set_executable(&script).unwrap();
-            guest.files_by("make")
+            guest.files_by("make", Path::new("/bin/true"))
         };
-        run("echo text >$1/made").unwrap();
+        run("echo text >$1/made && [ -x $2 ]").unwrap();
         let made = fs::read_to_string(guest.tree().join("files/made")).unwrap();
         assert_eq!(made, "text\n");
         let error = run("echo 'no kubelet; build it' >&2; exit 3").unwrap_err();

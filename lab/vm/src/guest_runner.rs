@@ -105,7 +105,7 @@ impl GuestRunner {
             guest.add(program, "bin")?;
         }
         if let Some(script) = &host.description.files {
-            guest.files_by(script)?;
+            guest.files_by(script, &programs.hugeleaf)?;
         }
         Ok(guest)
     }

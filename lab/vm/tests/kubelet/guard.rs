@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::node::{Container, Node, get, node};
+use crate::node::{Container, Node, get, guard_status, node};
 use crate::{redis, until};
 
 /// The metrics' port in the chart.
@@ -92,12 +92,15 @@ fn promotes_and_survives_an_upgrade(node: &Node, runtime: &str) {
     assert!(lowest >= SHARE, "{lowest} %");
     assert_ne!(first.id, second.id);
     until("the guard's answer for the pod", || {
-        let said = second.exec(&["guard", "status", "--json"])?;
-        let status: Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
+        let status = guard_status()?;
         let trees = status["programs"].as_array().cloned().unwrap_or_default();
         let is_managed =
             |tree: &Value| tree["name"] == "redis-server" && tree["state"] == "managed";
-        trees.iter().any(is_managed).then_some(()).ok_or(said)
+        trees
+            .iter()
+            .any(is_managed)
+            .then_some(())
+            .ok_or_else(|| status.to_string())
     });
     // The second guard knew the promotions of the first, and the server did not notice.
     let log = std::fs::read_to_string("/var/log/hugeleaf/guard.jsonl").unwrap();
@@ -150,12 +153,12 @@ fn the_exporter_names_pods_and_changes_nothing() {
     let exporter = node.ready("exporter", "hugeleaf:1");
     assert!(eligible(&pod, "base") >= redis::KEYS << 10);
     // The paths of other pods' cgroups as the exporter reads them.
-    let process = pod.process();
+    let process = pod.process("redis-server");
     let seen = std::process::Command::new("nsenter")
         .args([
             "-C",
             "-t",
-            &exporter.process().to_string(),
+            &exporter.process("hugeleaf").to_string(),
             "cat",
             &format!("/proc/{process}/cgroup"),
         ])

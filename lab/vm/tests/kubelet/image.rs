@@ -1,4 +1,7 @@
 //! Container images of programs that are installed in the guest.
+//!
+//! The emulated processor hashes and copies slowly, so all images are imported at once, programs have no symbols, and
+//! versions of an image share their layer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,15 +11,36 @@ use hugeleaf_vm::cache::sum_of;
 use hugeleaf_vm::process::output;
 use serde_json::{Value, json};
 
-/// Imports an image of one program with its libraries into the runtime. `content` is the text of a file in it, so that two
-/// images of one program differ.
-pub fn import(name: &str, program: &Path, place: &str, content: &str) {
+/// Images of one program: their names, the program, and its place in the image.
+pub struct Images<'a> {
+    pub names: &'a [&'a str],
+    pub program: &'a str,
+    pub place: &'a str,
+    /// Command of containers that name none.
+    pub command: &'a [&'a str],
+}
+
+/// Imports images into the runtime.
+pub fn import(all: &[Images<'_>]) {
     let folder = tempfile::tempdir_in("/var/lib").unwrap();
-    let root = folder.path().join("root");
-    lay_out(&root, program, place, content);
     let image = folder.path().join("image");
     fs::create_dir_all(image.join("blobs/sha256")).unwrap();
-    pack(&root, &image, name);
+    let mut manifests = Vec::new();
+    for each in all {
+        let root = folder.path().join("root");
+        lay_out(&root, Path::new(each.program), each.place);
+        let layer = pack(&root, &image);
+        fs::remove_dir_all(&root).unwrap();
+        manifests.extend(
+            each.names
+                .iter()
+                .map(|name| manifest(&image, name, each.command, &layer)),
+        );
+    }
+    let index = json!({"schemaVersion": 2, "manifests": manifests});
+    fs::write(image.join("index.json"), index.to_string()).unwrap();
+    let version = json!({"imageLayoutVersion": "1.0.0"});
+    fs::write(image.join("oci-layout"), version.to_string()).unwrap();
     let archive = folder.path().join("image.tar");
     tar(&image, &archive);
     let arguments = [
@@ -30,19 +54,18 @@ pub fn import(name: &str, program: &Path, place: &str, content: &str) {
     output(Command::new("ctr").args(arguments).arg(&archive)).unwrap();
 }
 
-fn lay_out(root: &Path, program: &Path, place: &str, content: &str) {
+/// Makes the root of an image: a program with its libraries.
+fn lay_out(root: &Path, program: &Path, place: &str) {
     for folder in ["dev", "etc", "proc", "sys", "tmp"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
-    fs::write(root.join("etc/content"), content).unwrap();
-    copy(program, &root.join(place.trim_start_matches('/')));
+    let inside = |path: &str| root.join(path.trim_start_matches('/'));
+    copy(program, &inside(place));
     // A static program has none.
     let libraries = output(Command::new("ldd").arg(program)).unwrap_or_default();
-    for word in libraries
-        .split_ascii_whitespace()
-        .filter(|word| word.starts_with('/'))
-    {
-        copy(Path::new(word), &root.join(word.trim_start_matches('/')));
+    let words = libraries.split_ascii_whitespace();
+    for library in words.filter(|word| word.starts_with('/')) {
+        copy(Path::new(library), &inside(library));
     }
 }
 
@@ -62,13 +85,17 @@ fn tar(folder: &Path, archive: &Path) {
     output(&mut command).unwrap();
 }
 
-/// Makes an image layout of a root (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
-fn pack(root: &Path, image: &Path, name: &str) {
+/// Packs a root as a layer (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
+fn pack(root: &Path, image: &Path) -> Value {
     let layer = image.join("layer");
     tar(root, &layer);
-    let layer = blob(image, layer, "application/vnd.oci.image.layer.v1.tar");
+    blob(image, layer, "application/vnd.oci.image.layer.v1.tar")
+}
+
+/// Writes the manifest of an image, and returns its descriptor.
+fn manifest(image: &Path, name: &str, command: &[&str], layer: &Value) -> Value {
     let config = json!({
-        "architecture": "amd64", "os": "linux", "config": {},
+        "architecture": "amd64", "os": "linux", "config": {"Entrypoint": command, "Labels": {"name": name}},
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     });
     let config = text(image, &config, "application/vnd.oci.image.config.v1+json");
@@ -79,13 +106,7 @@ fn pack(root: &Path, image: &Path, name: &str) {
         "application/vnd.oci.image.manifest.v1+json",
     );
     manifest["annotations"] = json!({"io.containerd.image.name": name});
-    let index = json!({"schemaVersion": 2, "manifests": [manifest]});
-    fs::write(image.join("index.json"), index.to_string()).unwrap();
-    fs::write(
-        image.join("oci-layout"),
-        json!({"imageLayoutVersion": "1.0.0"}).to_string(),
-    )
-    .unwrap();
+    manifest
 }
 
 fn text(image: &Path, content: &Value, kind: &str) -> Value {

@@ -4,15 +4,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
 
 use hugeleaf_vm::process::{last_lines, output};
 use serde_json::{Value, json};
 
-use crate::image::import;
+use crate::image::{Images, import};
 use crate::until;
 
 /// The files that `lab/vm/kubelet/files.sh` has made.
@@ -22,6 +22,27 @@ const MANIFESTS: &str = "/etc/kubernetes/manifests";
 const CONFIG: &str = "/etc/hugeleaf-pods/config";
 /// An address of the node, because a kubelet accepts no loopback address.
 const ADDRESS: &str = "10.0.0.1";
+
+const IMAGES: [Images<'static>; 3] = [
+    Images {
+        names: &["hugeleaf.test/pause:1"],
+        program: "/bin/busybox",
+        place: "/bin/busybox",
+        command: &["/bin/busybox", "sleep", "2147483647"],
+    },
+    Images {
+        names: &["hugeleaf.test/redis:1"],
+        program: "/usr/bin/redis-server",
+        place: "/usr/bin/redis-server",
+        command: &[],
+    },
+    Images {
+        names: &["hugeleaf.test/hugeleaf:1", "hugeleaf.test/hugeleaf:2"],
+        program: "/payload/files/hugeleaf",
+        place: "/usr/bin/hugeleaf",
+        command: &[],
+    },
+];
 
 #[derive(Debug)]
 pub struct Node {
@@ -64,27 +85,7 @@ impl Node {
     fn start(runtime: &'static str) -> Node {
         containerd(runtime);
         systemctl(&["restart", "containerd"]);
-        import(
-            "hugeleaf.test/pause:1",
-            Path::new("/bin/busybox"),
-            "/bin/busybox",
-            "",
-        );
-        import(
-            "hugeleaf.test/redis:1",
-            Path::new("/usr/bin/redis-server"),
-            "/usr/bin/redis-server",
-            "",
-        );
-        for version in ["1", "2"] {
-            let name = format!("hugeleaf.test/hugeleaf:{version}");
-            import(
-                &name,
-                Path::new("/payload/bin/hugeleaf"),
-                "/usr/bin/hugeleaf",
-                version,
-            );
-        }
+        import(&IMAGES);
         output(Command::new("ip").args(["addr", "replace", &format!("{ADDRESS}/32"), "dev", "lo"]))
             .unwrap();
         fs::create_dir_all(MANIFESTS).unwrap();
@@ -105,12 +106,10 @@ impl Node {
         for entry in fs::read_dir(MANIFESTS).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
-        until("no pods", || {
-            let tasks = output(Command::new("ctr").args(["-n", "k8s.io", "tasks", "list", "-q"]));
-            match tasks.unwrap().trim() {
-                "" => Ok(()),
-                tasks => Err(tasks.to_owned()),
-            }
+        until("no pods", || match items() {
+            None => Err("no answer".to_owned()),
+            Some(pods) if pods.is_empty() => Ok(()),
+            Some(pods) => Err(format!("{pods:?}")),
         });
     }
 
@@ -228,13 +227,16 @@ impl Container {
         )
     }
 
-    /// Returns its first process.
-    pub fn process(&self) -> u32 {
-        let tasks = output(Command::new("ctr").args(["-n", "k8s.io", "tasks", "list"])).unwrap();
-        let line = tasks.lines().find(|line| line.starts_with(&self.id));
-        let word = line.and_then(|line| line.split_ascii_whitespace().nth(1));
-        word.and_then(|word| word.parse().ok())
-            .unwrap_or_else(|| panic!("no task {}:\n{tasks}", self.id))
+    /// Returns its process with this name.
+    pub fn process(&self, name: &str) -> u32 {
+        let listed = output(Command::new("pgrep").args(["-x", name])).unwrap();
+        let is_own = |pid: &u32| {
+            let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup"));
+            cgroup.is_ok_and(|text| text.contains(&self.id))
+        };
+        let mut pids = listed.lines().map(|line| line.parse().unwrap());
+        pids.find(is_own)
+            .unwrap_or_else(|| panic!("{self:?} has no {name}: {listed}"))
     }
 
     /// Returns the anonymous memory of its pod in bytes, and how much of it is on huge pages: the kernel's counters.
@@ -248,30 +250,23 @@ impl Container {
         };
         (of("anon"), of("anon_thp"))
     }
+}
 
-    /// Runs hugeleaf in the container, as `kubectl exec` does.
-    pub fn exec(&self, arguments: &[&str]) -> Result<String, String> {
-        let words = [
-            "-n",
-            "k8s.io",
-            "tasks",
-            "exec",
-            "--exec-id",
-            "test",
-            &self.id,
-            "/usr/bin/hugeleaf",
-        ];
-        output(Command::new("ctr").args(words).args(arguments))
-            .map_err(|error| format!("{error:#}"))
+/// Returns the pods that the kubelet knows; none if it does not answer. A pod is there until its containers have ended.
+fn items() -> Option<Vec<Value>> {
+    let mut pods: Value = serde_json::from_str(&get(10255, "/pods").ok()?).ok()?;
+    match pods["items"].take() {
+        Value::Array(items) => Some(items),
+        _ => Some(Vec::new()),
     }
 }
 
 fn pod(name: &str) -> Option<Value> {
-    let pods: Value = serde_json::from_str(&get(10255, "/pods").ok()?).ok()?;
-    let mut pods = pods["items"].as_array()?.iter();
     // The kubelet adds the node's name.
-    pods.find(|pod| pod["metadata"]["name"] == format!("{name}-node"))
-        .cloned()
+    let name = format!("{name}-node");
+    items()?
+        .into_iter()
+        .find(|pod| pod["metadata"]["name"] == name)
 }
 
 fn status(name: &str) -> Option<Value> {
@@ -280,15 +275,22 @@ fn status(name: &str) -> Option<Value> {
 
 /// Returns the body of an answer.
 pub fn get(port: u16, path: &str) -> Result<String, String> {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: node\r\n\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Ok(text)
-    };
-    let text = ask().map_err(|error| error.to_string())?;
+    TcpStream::connect(("127.0.0.1", port))
+        .map_err(|error| error.to_string())
+        .and_then(|stream| ask(stream, path))
+}
+
+/// Returns the status of the guard, by its socket on the node.
+pub fn guard_status() -> Result<Value, String> {
+    let stream = UnixStream::connect("/run/hugeleaf/guard.sock").map_err(|e| e.to_string())?;
+    serde_json::from_str(&ask(stream, "/status.json")?).map_err(|error| error.to_string())
+}
+
+fn ask(mut stream: impl Read + Write, path: &str) -> Result<String, String> {
+    let mut text = String::new();
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: node\r\n\r\n")
+        .and_then(|()| stream.read_to_string(&mut text))
+        .map_err(|error| error.to_string())?;
     match text.split_once("\r\n\r\n") {
         Some((head, body)) if head.contains(" 200 ") => Ok(body.to_owned()),
         _ => Err(text),

@@ -103,7 +103,7 @@ fn the_pool_setter_sets_pools_and_limits_follow_the_kubelet() {
     let pod = node.ready("redis", "redis:1");
     let limit = fs::read_to_string(pod.pod_cgroup().join("hugetlb.2MB.max")).unwrap();
     assert_eq!(limit.trim(), "0");
-    let process = pod.process().to_string();
+    let process = pod.process("redis-server").to_string();
     let said = hugeleaf(&["why", &process]);
     println!("why: {said}");
     let said = hugeleaf(&["verify"]);
