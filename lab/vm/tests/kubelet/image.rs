@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hugeleaf_vm::cache::sum_of;
 use hugeleaf_vm::process::output;
 use serde_json::{Value, json};
 
@@ -117,8 +116,10 @@ fn text(image: &Path, content: &Value, kind: &str) -> Value {
 
 /// Moves a file into an image, and returns its descriptor.
 fn blob(image: &Path, file: PathBuf, kind: &str) -> Value {
-    let sum = sum_of(&file).unwrap();
+    // Faster in the guest than this program, which is not optimised.
+    let line = output(Command::new("sha256sum").arg(&file)).unwrap();
+    let sum = line.split_ascii_whitespace().next().unwrap();
     let size = fs::metadata(&file).unwrap().len();
-    fs::rename(file, image.join("blobs/sha256").join(&sum)).unwrap();
+    fs::rename(file, image.join("blobs/sha256").join(sum)).unwrap();
     json!({"mediaType": kind, "digest": format!("sha256:{sum}"), "size": size})
 }

@@ -28,3 +28,12 @@ pub fn until<T>(wanted: &str, mut condition: impl FnMut() -> Result<T, String>) 
         }
     }
 }
+
+// Not in a module, so that it is the last test: the others run under runc.
+#[test]
+fn with_crun_the_guard_keeps_a_pod_on_huge_pages_through_an_upgrade() {
+    let name = "with_crun_the_guard_keeps_a_pod_on_huge_pages_through_an_upgrade";
+    if let Some(node) = node::node(name, "crun") {
+        guard::promotes_and_survives_an_upgrade(&node, "crun");
+    }
+}

@@ -59,6 +59,14 @@ pub struct Container {
     pub uid: String,
 }
 
+/// A container that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub name: String,
+    pub status: i64,
+    pub said: String,
+}
+
 /// Starts the node at its first use. Returns it to one test at a time, without pods, and with this runtime; none outside
 /// the guest.
 pub fn node(test: &str, runtime: &'static str) -> Option<MutexGuard<'static, Node>> {
@@ -85,9 +93,14 @@ impl Node {
     fn start(runtime: &'static str) -> Node {
         containerd(runtime);
         systemctl(&["restart", "containerd"]);
+        // The package's own server, on the port of the pod's.
+        systemctl(&["stop", "redis-server"]);
         import(&IMAGES);
         output(Command::new("ip").args(["addr", "replace", &format!("{ADDRESS}/32"), "dev", "lo"]))
             .unwrap();
+        // The runtime copies these for pods in the node's network.
+        fs::write("/etc/hosts", "127.0.0.1 localhost\n").unwrap();
+        fs::write("/etc/resolv.conf", "").unwrap();
         fs::create_dir_all(MANIFESTS).unwrap();
         fs::write(
             "/etc/kubernetes/kubelet.json",
@@ -106,11 +119,7 @@ impl Node {
         for entry in fs::read_dir(MANIFESTS).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
-        until("no pods", || match items() {
-            None => Err("no answer".to_owned()),
-            Some(pods) if pods.is_empty() => Ok(()),
-            Some(pods) => Err(format!("{pods:?}")),
-        });
+        gone("kubepods*-pod*.slice");
     }
 
     /// Starts a pod, or replaces the one with its name.
@@ -123,11 +132,9 @@ impl Node {
 
     /// Deletes a pod, and waits for the end of its containers.
     pub fn delete(&self, name: &str) {
+        let found = pod(name).unwrap_or_else(|| panic!("there is no pod {name}"));
         fs::remove_file(Path::new(MANIFESTS).join(format!("{name}.json"))).unwrap();
-        until(&format!("the end of pod {name}"), || match status(name) {
-            None => Ok(()),
-            Some(status) => Err(status.to_string()),
-        });
+        gone(&cgroup_pattern(uid(&found)));
     }
 
     /// Returns a pod of the chart, and copies its configuration to the node. `version` is that of its image.
@@ -169,36 +176,33 @@ impl Node {
             image: status["image"].as_str()?.to_owned(),
             restarts: status["restartCount"].as_u64()?,
             is_ready: status["ready"].as_bool()?,
-            uid: pod["metadata"]["uid"].as_str()?.to_owned(),
+            uid: uid(&pod).to_owned(),
         })
     }
 
-    /// Waits for the end of a pod's containers, and returns their names, exit statuses and last lines.
-    pub fn ended(&self, name: &str) -> Vec<(String, i64, String)> {
-        let ended = |status: &Value| {
-            let state = &status["state"]["terminated"];
-            Some((
-                status["name"].as_str()?.to_owned(),
-                state["exitCode"].as_i64()?,
-                state["message"].as_str().unwrap_or_default().to_owned(),
-            ))
-        };
-        until(&format!("the end of pod {name}"), || {
-            let status = status(name).unwrap_or_default();
-            let is_over = matches!(status["phase"].as_str(), Some("Succeeded" | "Failed"));
-            let lists = [
-                &status["initContainerStatuses"],
-                &status["containerStatuses"],
-            ];
-            let all = lists
-                .into_iter()
-                .flat_map(|list| list.as_array().into_iter().flatten());
-            match is_over {
-                true => Ok(all.filter_map(ended).collect()),
-                false => Err(status.to_string()),
+    /// Waits for the end of a pod's containers, and returns their names, exit statuses and output.
+    pub fn ended(&self, name: &str) -> Vec<Ended> {
+        let (pod, _) = until(&format!("the end of pod {name}"), || {
+            let pod = pod(name).unwrap_or_default();
+            match pod["status"]["phase"].as_str() {
+                Some("Succeeded" | "Failed") => Ok(pod),
+                _ => Err(pod["status"].to_string()),
             }
-        })
-        .0
+        });
+        let folder = format!("/var/log/pods/hugeleaf_{name}-node_{}", uid(&pod));
+        let lists = ["initContainerStatuses", "containerStatuses"];
+        let all = lists
+            .iter()
+            .filter_map(|list| pod["status"][list].as_array());
+        let ended = |status: &Value| {
+            let name = status["name"].as_str()?.to_owned();
+            Some(Ended {
+                status: status["state"]["terminated"]["exitCode"].as_i64()?,
+                said: fs::read_to_string(format!("{folder}/{name}/0.log")).unwrap_or_default(),
+                name,
+            })
+        };
+        all.flatten().filter_map(ended).collect()
     }
 
     pub fn restart_kubelet(&self) {
@@ -210,21 +214,9 @@ impl Node {
 impl Container {
     /// Returns the cgroup of its pod.
     pub fn pod_cgroup(&self) -> PathBuf {
-        let name = self.uid.replace('-', "_");
-        let found = output(Command::new("find").args([
-            "/sys/fs/cgroup",
-            "-type",
-            "d",
-            "-name",
-            &format!("*{name}.slice"),
-        ]));
-        let found = found.unwrap();
-        PathBuf::from(
-            found
-                .lines()
-                .next()
-                .unwrap_or_else(|| panic!("no cgroup of {self:?}")),
-        )
+        let found = cgroups(&cgroup_pattern(&self.uid));
+        let first = found.lines().next();
+        PathBuf::from(first.unwrap_or_else(|| panic!("no cgroup of {self:?}")))
     }
 
     /// Returns its process with this name.
@@ -252,7 +244,7 @@ impl Container {
     }
 }
 
-/// Returns the pods that the kubelet knows; none if it does not answer. A pod is there until its containers have ended.
+/// Returns the pods that the kubelet knows; none if it does not answer.
 fn items() -> Option<Vec<Value>> {
     let mut pods: Value = serde_json::from_str(&get(10255, "/pods").ok()?).ok()?;
     match pods["items"].take() {
@@ -269,8 +261,27 @@ fn pod(name: &str) -> Option<Value> {
         .find(|pod| pod["metadata"]["name"] == name)
 }
 
-fn status(name: &str) -> Option<Value> {
-    pod(name).map(|pod| pod["status"].clone())
+fn uid(pod: &Value) -> &str {
+    pod["metadata"]["uid"].as_str().unwrap()
+}
+
+/// Returns the pattern of the name of a pod's cgroup.
+fn cgroup_pattern(uid: &str) -> String {
+    format!("kubepods*-pod{}.slice", uid.replace('-', "_"))
+}
+
+/// Returns the cgroups of pods whose names have a pattern.
+fn cgroups(pattern: &str) -> String {
+    let arguments = ["/sys/fs/cgroup", "-type", "d", "-name", pattern];
+    output(Command::new("find").args(arguments)).unwrap_or_default()
+}
+
+/// Waits until the kubelet has removed the cgroups of pods: it does so after their containers have ended.
+fn gone(pattern: &str) {
+    until("the end of pods", || match cgroups(pattern) {
+        left if left.is_empty() => Ok(()),
+        left => Err(left),
+    });
 }
 
 /// Returns the body of an answer.
@@ -350,6 +361,8 @@ fn kubelet_configuration() -> Value {
         "imageGCHighThresholdPercent": 100,
         "makeIPTablesUtilChains": false,
         "readOnlyPort": 10255,
+        "resolvConf": "",
+        "runtimeRequestTimeout": "15m",
         "staticPodPath": MANIFESTS,
     })
 }

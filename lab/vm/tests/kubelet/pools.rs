@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::node::{Node, node, write_private};
+use crate::node::{Ended, Node, node, write_private};
 use crate::redis;
 
 /// Pages that the plan asks for.
@@ -26,8 +26,8 @@ fn pool() -> u64 {
     fs::read_to_string(file).unwrap().trim().parse().unwrap()
 }
 
-/// Runs the Job's containers with a plan, and returns their names, exit statuses and last lines.
-fn set(node: &Node, plan: &str) -> Vec<(String, i64, String)> {
+/// Runs the Job's containers with a plan.
+fn set(node: &Node, plan: &str) -> Vec<Ended> {
     let pod = node.of_chart(1, "pool-setter");
     let volumes = pod["spec"]["volumes"].as_array().unwrap();
     let volume = volumes
@@ -81,15 +81,17 @@ fn the_pool_setter_sets_pools_and_limits_follow_the_kubelet() {
     let plan = plan();
     let too_large = plan.replace(&format!("pages = {PAGES}"), "pages = 900000");
     let ended = set(&node, &too_large);
-    println!("{ended:?}");
-    assert!(ended[0].1 != 0 && pool() == 0, "{ended:?}");
+    assert!(ended[0].status != 0 && pool() == 0, "{ended:?}");
+    println!("refused: {}", ended[0].said);
 
     let ended = set(&node, &plan);
-    println!("{ended:?}");
-    assert_eq!((ended[0].1, pool()), (0, PAGES), "{ended:?}");
-    let (_, status, report) = ended.iter().find(|one| one.0 == "report").unwrap();
-    assert_eq!(*status, 0, "{ended:?}");
-    println!("report: {report}");
+    assert_eq!((ended[0].status, pool()), (0, PAGES), "{ended:?}");
+    let report = ended.iter().find(|one| one.name == "report").unwrap();
+    assert_eq!(report.status, 0, "{ended:?}");
+    assert!(
+        report.said.contains("systemctl restart kubelet"),
+        "{ended:?}"
+    );
 
     // The kubelet has started without a pool, so that no pod may have its pages.
     let said = hugeleaf(&["status"]);

@@ -9,7 +9,7 @@ use crate::until;
 
 const PORT: u16 = 6379;
 /// Its keys have values of 1 KiB.
-pub const KEYS: u64 = 200_000;
+pub const KEYS: u64 = 250_000;
 
 /// Returns a pod with Redis, as another user than root. `resources` are requests and limits.
 pub fn pod(resources: &Value) -> Value {
