@@ -11,12 +11,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/python-packages.sh
+. scripts/go-programs.sh
 
-helm_version=v3.22.0
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 hugeleaf=${1:-$target/debug/hugeleaf}
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/hugeleaf-tools
-helm=$cache/helm-$helm_version
 venv=$target/kubernetes-venv
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -29,21 +27,9 @@ not_run() { # REASON
 reason=$(python_packages "$venv" scripts/kubernetes-requirements.txt)
 [ -z "$reason" ] || not_run "$reason"
 
-if [ "$("$helm" version --template '{{.Version}}' 2>/dev/null)" != "$helm_version" ]; then
-    if [ "$(helm version --template '{{.Version}}' 2>/dev/null)" = "$helm_version" ]; then
-        helm=$(command -v helm)
-    else
-        command -v go >/dev/null || not_run "helm $helm_version is not installed, and there is no Go to build it with"
-        mkdir -p "$cache"
-        # An interrupted build continues.
-        GOBIN=$cache/bin GOCACHE=$cache/go-build GOFLAGS=-modcacherw go install -trimpath \
-            -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$helm_version" \
-            "helm.sh/helm/v3/cmd/helm@$helm_version" </dev/null >"$log" 2>&1 ||
-            not_run "helm $helm_version cannot be built: $(tail -n 1 "$log")"
-        mv "$cache/bin/helm" "$helm"
-        rm -rf "$cache/go-build" "$cache/bin"
-    fi
-fi
+# Not in a subshell: it sets `helm`.
+need_helm >"$log"
+[ ! -s "$log" ] || not_run "$(cat "$log")"
 
 [ -x "$hugeleaf" ] || hugeleaf=
 PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" scripts/kubernetes_test.py --helm "$helm" ${hugeleaf:+--hugeleaf "$hugeleaf"}

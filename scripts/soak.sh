@@ -54,6 +54,10 @@ scripts/msrv.sh hugeleaf-cli 2>&1 | tee -a "$log"
 scripts/deny.sh 2>&1 | tee -a "$log"
 # What is given away, compiled quickly: each package installed and used in a clean root.
 PROFILE=guest make dist 2>&1 | tee -a "$log"
+# The chart in a real API server, and its pods under a real kubelet.
+scripts/kubernetes-programs.sh 2>&1 | tee -a "$log" || true
+scripts/kubernetes-api.sh 2>&1 | tee -a "$log"
+"${CARGO_TARGET_DIR:-target}/release/hugeleaf-vm" test kubelet 2>&1 | tee -a "$log"
 scripts/sanitize.sh 2>&1 | tee -a "$log"
 scripts/fuzz-build.sh
 fuzz=0

@@ -103,8 +103,8 @@ python_package() {
 }
 # Rules and dashboards for many hosts, and a simulated fleet in a real Prometheus.
 fleet() { scripts/fleet.sh; }
-# The Helm chart without a cluster; its containers in runc.
-kubernetes() { scripts/install-test-deps.sh --release && scripts/kubernetes-test.sh; }
+# The Helm chart without a cluster; its containers in runc; the objects in a real API server. A real kubelet is a host.
+kubernetes() { scripts/install-test-deps.sh --release && scripts/kubernetes-test.sh && scripts/kubernetes-api.sh; }
 # The Ansible collection: lints, unit tests, molecule on hosts of their own.
 ansible() { scripts/install-test-deps.sh --release && scripts/ansible-test.sh; }
 steps=(lab_lints program_alone units documents site library_packages fuzz_targets lab_tests long_tests quick_hosts oldest_rust lab_smoke release_scripts fleet python_package kubernetes models miri sanitizers dependencies packages packages_in_guests ansible all_hosts)

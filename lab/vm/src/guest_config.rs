@@ -51,6 +51,10 @@ pub struct GuestConfig {
     /// processors run in turn.
     #[serde(default)]
     pub counts_instructions: bool,
+    /// A script of the repository that makes further files for the guest, in the folder that is its first argument. In the
+    /// guest the folder is `/payload/files`. Status 3 says that this machine lacks something.
+    #[serde(default)]
+    pub files: Option<String>,
     /// True if systemd is the first process; otherwise it is a script.
     #[serde(default)]
     pub systemd: bool,

@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hugeleaf_units::Bytes;
 
 use crate::guest_config::{GuestConfig, GuestConfigFile, GuestSwap, MemorySize};
 use crate::image::file_system;
 use crate::kernel::set_executable;
+use crate::missing_precondition::missing;
+use crate::process::{last_lines, program};
 
 const START: &str = include_str!("../guest/start");
 const UNIT: &str = include_str!("../guest/hugeleaf-vm.service");
@@ -124,6 +126,31 @@ impl GuestPayload {
         Ok(self.tree().join("repository").join(inside))
     }
 
+    /// Runs a script of the repository that makes further files. Its arguments are their folder and the program hugeleaf.
+    ///
+    /// # Errors
+    /// [`MissingPrecondition`](crate::missing_precondition::MissingPrecondition) with the last line that it printed, if it
+    /// ended with status 3; otherwise if it failed.
+    pub fn files_by(&self, script: &str, hugeleaf: &Path) -> anyhow::Result<()> {
+        let folder = self.tree().join("files");
+        fs::create_dir_all(&folder)?;
+        let mut command = program(self.repository.join(script), &[&*folder, hugeleaf]);
+        let out = command
+            .current_dir(&self.repository)
+            .output()
+            .with_context(|| script.to_owned())?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        match out.status.code() {
+            Some(0) => Ok(()),
+            Some(3) => {
+                let reason = last_lines(&said, 1);
+                let (what, remedy) = reason.split_once("; ").unwrap_or((&reason, "see above"));
+                Err(missing(what, remedy))
+            }
+            _ => bail!("{script}: {}\n{}", out.status, last_lines(&said, 15)),
+        }
+    }
+
     /// Makes the disk of the payload.
     ///
     /// # Errors
@@ -193,5 +220,33 @@ mod tests {
         assert_eq!(settings, "CGROUP=2\nDEBUGFS=no\nZRAM=67108864\n");
         let written = fs::read_to_string(guest.tree().join("kernel-settings")).unwrap();
         assert_eq!(written, "/sys/a=never\n");
+    }
+
+    #[test]
+    fn a_script_adds_files_or_says_what_is_missing() {
+        let repository = tempfile::tempdir().unwrap();
+        let text = "title = 'x'\narchitecture = 'x86-64'\nuserland = 'small'\nmemory = '1G'\n\
+            kernel = { suite = 'a', package = 'b' }\n";
+        let host = GuestConfigFile::parse("h", text).unwrap();
+        let guest = GuestPayload::new(&host, repository.path()).unwrap();
+        let run = |lines: &str| {
+            let script = repository.path().join("make");
+            fs::write(&script, format!("#!/bin/sh\n{lines}\n")).unwrap();
+            set_executable(&script).unwrap();
+            guest.files_by("make", Path::new("/bin/true"))
+        };
+        run("echo text >$1/made && [ -x $2 ]").unwrap();
+        let made = fs::read_to_string(guest.tree().join("files/made")).unwrap();
+        assert_eq!(made, "text\n");
+        let error = run("echo 'no kubelet; build it' >&2; exit 3").unwrap_err();
+        let missing = error
+            .downcast::<crate::missing_precondition::MissingPrecondition>()
+            .unwrap();
+        assert_eq!(
+            (missing.what.as_str(), missing.remedy.as_str()),
+            ("no kubelet", "build it")
+        );
+        let error = run("echo broken >&2; exit 1").unwrap_err();
+        assert!(error.to_string().contains("broken"), "{error:#}");
     }
 }

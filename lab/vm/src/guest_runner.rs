@@ -104,6 +104,9 @@ impl GuestRunner {
         if let Some(program) = &prepared.busybox_32 {
             guest.add(program, "bin")?;
         }
+        if let Some(script) = &host.description.files {
+            guest.files_by(script, &programs.hugeleaf)?;
+        }
         Ok(guest)
     }
 
