@@ -15,12 +15,12 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, ReadError};
-use crate::limits;
+use crate::limits::{self, cgroup_paths};
 use crate::memory_totals::union_len;
 use crate::model::Host;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
-use crate::process::proc_parsers::{ProcessStat, parse_cgroup, parse_stat, parse_status, unit_of};
+use crate::process::proc_parsers::{ProcessStat, parse_stat, parse_status, unit_of};
 use crate::root::Root;
 use crate::system::counters::read_uptime;
 use crate::target::all_pids;
@@ -240,7 +240,9 @@ pub fn since_boot(root: &Root) -> Result<Duration, ReadError> {
 fn read_program_info(root: &Root, pid: Pid, name: &str) -> Option<ProgramInfo> {
     let status = root.parse(file_of(pid, "status"), parse_status);
     let cgroup = root.read(file_of(pid, "cgroup"));
-    let cgroup = cgroup.known().and_then(|text| parse_cgroup(text));
+    let cgroup = cgroup
+        .text()
+        .and_then(|text| cgroup_paths::of_process(root, text));
     let command = root.beginning(file_of(pid, "cmdline"), COMMAND);
     let program = command.known().and_then(|line| {
         line.split(['\0', ' '])
