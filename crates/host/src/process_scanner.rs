@@ -266,6 +266,8 @@ pub struct TreeMemory {
     pub base: Bytes,
     /// Memory on huge pages, of THP and of pools.
     pub huge: Bytes,
+    /// The part of `base` that no promotion can move: shared memory whose address and offset differ modulo the huge page.
+    pub misaligned: Bytes,
     /// Page tables of all its processes.
     pub page_tables: Bytes,
     /// True if THP is disabled for its first process (`THP_enabled: 0`).
@@ -377,9 +379,12 @@ pub fn walk_pages(
             false => forked.push(kin),
         }
     }
-    for (small, large) in walk.objects.into_values() {
-        holding.base += small;
-        holding.huge += large;
+    for object in walk.objects.into_values() {
+        holding.base += object.base;
+        holding.huge += object.huge;
+        if object.is_misaligned {
+            holding.misaligned += object.base;
+        }
     }
     let large = union_len(walk.shared.huge.clone());
     let of_all = union_len([walk.shared.base, walk.shared.huge].concat());
@@ -396,7 +401,17 @@ fn age_of(root: &Root, pid: Pid, now: Duration) -> Duration {
     now.saturating_sub(Duration::from_secs_f64(started))
 }
 
-type SharedObjectMemory = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
+/// Shared objects by device and inode.
+type SharedObjects = BTreeMap<(u32, u32, u64), SharedObjectMemory>;
+
+/// Memory of a shared object, as the process that has it maps it.
+#[derive(Debug, Clone, Copy, Default)]
+struct SharedObjectMemory {
+    base: Bytes,
+    huge: Bytes,
+    /// True if its mappings cannot hold huge pages.
+    is_misaligned: bool,
+}
 
 /// Memory ranges by page size.
 #[derive(Default)]
@@ -421,7 +436,7 @@ struct TreeWalk<'a> {
     pmd: PageSize,
     detail: PageScanDetail,
     /// Shared objects, each by the first process that has it.
-    objects: SharedObjectMemory,
+    objects: SharedObjects,
     /// Private memory that several processes share since a fork. It is at the same addresses and counts once.
     shared: RangesBySize,
 }
@@ -459,8 +474,13 @@ impl TreeWalk<'_> {
                 }
                 let is_large = state.has(PageState::HUGE);
                 if map.shared {
-                    let (small, large) = self.objects.entry(map.object).or_default();
-                    *(if is_large { large } else { small }) += len;
+                    let object = self.objects.entry(map.object).or_default();
+                    object.is_misaligned = is_misaligned(map, self.pmd);
+                    *(if is_large {
+                        &mut object.huge
+                    } else {
+                        &mut object.base
+                    }) += len;
                 } else if detail == PageScanDetail::Sizes || state.has(PageState::EXCLUSIVE) {
                     match is_large {
                         true => found.huge += len,
@@ -495,11 +515,16 @@ fn can_be_huge(map: &MapLine, pmd: PageSize) -> bool {
     fits && is_memory && map.permissions[1] && map.name != "[vsyscall]"
 }
 
+/// True for shared memory whose address and offset differ modulo the huge page. The kernel finds no place for a huge page then.
+const fn is_misaligned(map: &MapLine, pmd: PageSize) -> bool {
+    map.shared && !pmd.divides(map.range.start().wrapping_sub(map.offset))
+}
+
 fn by_smaps(
     root: &Root,
     pid: Pid,
     pmd: PageSize,
-    objects: &mut SharedObjectMemory,
+    objects: &mut SharedObjects,
 ) -> Fact<EligibleMemory> {
     let entries = root.parse_lines(file_of(pid, "smaps"), read_smaps_lines);
     let Fact::Known(entries) = entries else {
@@ -514,7 +539,9 @@ fn by_smaps(
             true if is_new => {
                 seen.push(map.object);
                 let sum = objects.entry(map.object).or_default();
-                *sum = (sum.0 + small, sum.1 + large);
+                sum.base += small;
+                sum.huge += large;
+                sum.is_misaligned = is_misaligned(map, pmd);
             }
             true => {}
             // Shared memory counts by the kernel's shares.

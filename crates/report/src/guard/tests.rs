@@ -9,6 +9,7 @@ use hugeleaf_guard::{
     RuleAction, TestVerdict, TreeState, TreeStatus,
 };
 use hugeleaf_proof::Verdict;
+use hugeleaf_proof::stats::BetterDirection;
 use hugeleaf_units::Bytes;
 
 fn proven() -> TestVerdict {
@@ -19,6 +20,7 @@ fn proven() -> TestVerdict {
         high: 1.16,
         pairs: 12,
         metric: "redis:127.0.0.1:6379".into(),
+        better: Some(BetterDirection::Higher),
         at: 1_800_000_000,
     }
 }
