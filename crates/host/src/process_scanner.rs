@@ -621,6 +621,31 @@ mod tests {
         assert!(after.file.is_some());
     }
 
+    #[test]
+    fn only_shared_memory_is_misaligned() {
+        use crate::process::maps::parse_map_line;
+        let pmd: PageSize = "2M".parse().unwrap();
+        for (line, misaligned) in [
+            (
+                "7f0000200000-7f0020200000 rw-s 00000000 00:01 1029 /dev/zero (deleted)",
+                false,
+            ),
+            (
+                "7f0000203000-7f0020203000 rw-s 00003000 00:01 1029 /dev/zero (deleted)",
+                false,
+            ),
+            (
+                "7f0000003000-7f0020006000 rw-s 00000000 00:01 1029 /dev/zero (deleted)",
+                true,
+            ),
+            ("7f0000003000-7f0020006000 rw-p 00000000 00:00 0", false),
+        ] {
+            let map = parse_map_line(1, line).unwrap();
+            assert_eq!(is_misaligned(&map, pmd), misaligned, "{line}");
+            assert!(can_be_huge(&map, pmd));
+        }
+    }
+
     /// Tests Redis during a save, and servers that fork workers at start, later, or just one.
     #[test]
     fn a_save_is_told_from_workers() {

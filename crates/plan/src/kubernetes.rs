@@ -68,7 +68,10 @@ impl KubernetesPlan {
         let left_out = leave_out(&mut for_nodes);
         make_general(&mut for_nodes);
         let all = |of: fn(&super::PoolPlan) -> Pages| {
-            let counts = for_nodes.pools.iter().map(|p| PageCount::new(p.page, of(p)));
+            let counts = for_nodes
+                .pools
+                .iter()
+                .map(|p| PageCount::new(p.page, of(p)));
             sum_pages(counts.filter(|count| count.pages > Pages(0)))
         };
         KubernetesPlan {
@@ -106,11 +109,16 @@ fn pods(plan: &Plan, services: &[Service]) -> Vec<PodRequest> {
             continue;
         }
         let name = label(&planned.name, "service", LONGEST_LABEL - NUMBER);
-        let mounts = plan.mounts.iter().filter(|mount| pages.iter().any(|p| p.page == mount.page));
+        let mounts = plan
+            .mounts
+            .iter()
+            .filter(|mount| pages.iter().any(|p| p.page == mount.page));
         found.push(PodRequest {
             service: planned.name.clone(),
             name: free_name(&name, |name| found.iter().any(|pod| pod.name == name)),
-            mounts: mounts.map(|mount| (mount.path.clone(), mount.page)).collect(),
+            mounts: mounts
+                .map(|mount| (mount.path.clone(), mount.page))
+                .collect(),
             pages,
             memory: service.limits.memory_limit(),
             ways: without_pod_lines(planned),
@@ -122,7 +130,9 @@ fn pods(plan: &Plan, services: &[Service]) -> Vec<PodRequest> {
 /// Returns the manual steps without those about the pod, which the request itself has.
 fn without_pod_lines(planned: &ServicePlan) -> Vec<String> {
     let ways = planned.ways.iter();
-    ways.filter(|way| !way.starts_with("pod, ")).cloned().collect()
+    ways.filter(|way| !way.starts_with("pod, "))
+        .cloned()
+        .collect()
 }
 
 /// Removes what a container cannot set, and describes it.
@@ -134,13 +144,25 @@ fn leave_out(plan: &mut Plan) -> Vec<String> {
         .partition(|knob| is_of_pods(&knob.path));
     plan.knobs = kept;
     let others: Vec<super::Knob> = others;
-    lines.extend(others.iter().map(|knob| format!("{} = {}", knob.path.display(), knob.now)));
+    lines.extend(
+        others
+            .iter()
+            .map(|knob| format!("{} = {}", knob.path.display(), knob.now)),
+    );
     let group = plan.group.take();
     lines.extend(group.map(|group| format!("vm.hugetlb_shm_group = {}", group.gid)));
     let limits = std::mem::take(&mut plan.limits);
-    lines.extend(limits.iter().map(|limit| format!("memlock limit of user {}", limit.user)));
+    lines.extend(
+        limits
+            .iter()
+            .map(|limit| format!("memlock limit of user {}", limit.user)),
+    );
     let units = std::mem::take(&mut plan.units);
-    lines.extend(units.iter().map(|unit| format!("settings of unit {}", unit.unit)));
+    lines.extend(
+        units
+            .iter()
+            .map(|unit| format!("settings of unit {}", unit.unit)),
+    );
     // A volume of the pod takes its place.
     plan.mounts.clear();
     lines
@@ -169,7 +191,8 @@ fn make_general(plan: &mut Plan) {
     for service in &mut plan.services {
         (service.unit, service.user, service.configured_by) = (None, None, None);
         (service.runs, service.restart) = (false, false);
-        let line = |p: &PageCount| format!("pod, resources.limits: {}", pod_line(p.page, p.bytes()));
+        let line =
+            |p: &PageCount| format!("pod, resources.limits: {}", pod_line(p.page, p.bytes()));
         service.ways = sum_pages(service.pages()).iter().map(line).collect();
     }
     plan.notes = vec![format!(

@@ -27,7 +27,11 @@ pub fn complete(
     let default = host.memory.default_hugetlb_page.get();
     plan.host.default_page = plan.host.default_page.or(default);
     let is_for_several = plan.host.id.is_none() && plan.host.name.is_none();
-    if is_for_several { keep(plan, read) } else { Ok(()) }
+    if is_for_several {
+        keep(plan, read)
+    } else {
+        Ok(())
+    }
 }
 
 /// Keeps the lines of hugeleaf's files that the plan does not set. `read` returns the text of a

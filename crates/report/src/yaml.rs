@@ -104,7 +104,8 @@ fn scalar(text: &str) -> String {
     const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
     let is_safe = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let quantity = text.strip_suffix("Mi");
-    let is_quantity = quantity.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let is_quantity =
+        quantity.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     let is_text = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text.chars().all(is_safe)
         && !WORDS.contains(&&*text.to_ascii_lowercase());
@@ -134,7 +135,9 @@ mod tests {
 
     #[test]
     fn texts_that_look_like_something_else_are_quoted() {
-        for text in ["", "no", "True", "1", "1e3", "0x1f", "-", "a: b", "a #b", "Mi", "a\n", "\u{85}"] {
+        for text in [
+            "", "no", "True", "1", "1e3", "0x1f", "-", "a: b", "a #b", "Mi", "a\n", "\u{85}",
+        ] {
             assert!(scalar(text).starts_with('"'), "{text}");
         }
         assert_eq!(scalar("hugepages-2Mi"), "hugepages-2Mi");

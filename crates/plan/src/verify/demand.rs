@@ -521,8 +521,7 @@ fn needed_together(
 pub(super) fn unused(facts: &VerifyFacts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
         // Pods are barred from these pages, and in a container the host owns the pool.
-        let is_not_ours =
-            below_pool(facts.host, pool.page).is_some() || facts.host.is_in_container;
+        let is_not_ours = below_pool(facts.host, pool.page).is_some() || facts.host.is_in_container;
         if pool.unused <= slack(pool.total) || is_not_ours {
             return None;
         }

@@ -314,7 +314,13 @@ fn proofs(status: &GuardStatus, series: usize) -> Vec<MetricFamily> {
     }
     for (group, proof) in proven.into_iter().take(series) {
         let verdict = proof.verdict.to_string();
-        let labels = |bound| [("unit", group), ("verdict", verdict.as_str()), ("bound", bound)];
+        let labels = |bound| {
+            [
+                ("unit", group),
+                ("verdict", verdict.as_str()),
+                ("bound", bound),
+            ]
+        };
         let bounds = ["low", "estimate", "high"];
         for (bound, value) in bounds.into_iter().zip([proof.low, proof.ratio, proof.high]) {
             ratio.add(labels(bound), value);

@@ -24,7 +24,10 @@ impl KubernetesView<'_> {
         let comments = self.node().into_iter().map(|line| format!("# {line}\n"));
         let mut text: String = comments.collect();
         for pod in &self.plan.pods {
-            text += &format!("---\n# Add to the template of the pods of {}:\n", pod.service);
+            text += &format!(
+                "---\n# Add to the template of the pods of {}:\n",
+                pod.service
+            );
             for way in &pod.ways {
                 text += &format!("# {way}\n");
             }
@@ -40,7 +43,10 @@ impl KubernetesView<'_> {
     fn node(&self) -> Vec<String> {
         let plan = self.plan;
         let bytes: Bytes = plan.pools.iter().map(|p| p.bytes()).sum();
-        let mut lines = vec![format!("Each node: {} ({bytes})", all_pages_text(&plan.pools))];
+        let mut lines = vec![format!(
+            "Each node: {} ({bytes})",
+            all_pages_text(&plan.pools)
+        )];
         lines.extend(plan.boot_arguments.iter().map(|arguments| {
             format!("Kernel command line, before memory is fragmented: {arguments}")
         }));
@@ -48,10 +54,17 @@ impl KubernetesView<'_> {
         let upgrade = format!("helm upgrade hugeleaf CHART --reuse-values --values {file}");
         lines.push(match self.written {
             Some(_) => format!("Values for the chart's pool setter are in {file}: {upgrade}"),
-            None => format!("Values for the chart's pool setter: add --output FILE, then: {upgrade}"),
+            None => {
+                format!("Values for the chart's pool setter: add --output FILE, then: {upgrade}")
+            }
         });
-        lines.push(format!("Nodes of this plan: kubectl label node NODE {}", self.label()));
-        lines.push(format!("Then restart the kubelet of each node: {RESTART_KUBELET}"));
+        lines.push(format!(
+            "Nodes of this plan: kubectl label node NODE {}",
+            self.label()
+        ));
+        lines.push(format!(
+            "Then restart the kubelet of each node: {RESTART_KUBELET}"
+        ));
         if !plan.of_others.is_empty() {
             lines.push(format!(
                 "The kubelet also offers {} that other programs hold here: it cannot reserve huge \
@@ -111,7 +124,10 @@ fn pod(pod: &PodRequest) -> Json {
         .pages
         .iter()
         .map(|p| (format!("hugepages-{}i", p.page), quantity(p.bytes())))
-        .chain(pod.memory.map(|memory| ("memory".to_owned(), quantity(memory))))
+        .chain(
+            pod.memory
+                .map(|memory| ("memory".to_owned(), quantity(memory))),
+        )
         .collect();
     let mut container = json!({
         "name": pod.name,
@@ -127,10 +143,12 @@ fn pod(pod: &PodRequest) -> Json {
         sizes.dedup();
         spec["volumes"] = sizes
             .iter()
-            .map(|page| json!({
-                "name": volume(*page),
-                "emptyDir": { "medium": format!("HugePages-{page}i") },
-            }))
+            .map(|page| {
+                json!({
+                    "name": volume(*page),
+                    "emptyDir": { "medium": format!("HugePages-{page}i") },
+                })
+            })
             .collect();
     }
     spec["containers"] = json!([container]);
@@ -178,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_pod_as_yaml() {
-        let resources = "hugepages-1Gi: 2048Mi\n          hugepages-2Mi: 6Mi\n          memory: 100Mi\n";
+        let resources =
+            "hugepages-1Gi: 2048Mi\n          hugepages-2Mi: 6Mi\n          memory: 100Mi\n";
         let expected = format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: db\nspec:\n  containers:\n    - name: db\n      \
              resources:\n        limits:\n          {resources}        requests:\n          {resources}      \

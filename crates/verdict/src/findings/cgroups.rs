@@ -273,7 +273,10 @@ mod tests {
         let none = cgroup("/kubepods", 0, 0);
         host.pools[0].free = Fact::Known(Pages(600));
         host.cgroups = Fact::Known(vec![none]);
-        assert_eq!(kubelet(&host).unwrap().severity, super::super::Severity::Problem);
+        assert_eq!(
+            kubelet(&host).unwrap().severity,
+            super::super::Severity::Problem
+        );
     }
 
     #[test]
@@ -284,7 +287,11 @@ mod tests {
         host.cgroups = Fact::Known(vec![cgroup(pod, 0, 0), container]);
         let found = resized_pod(&host).unwrap();
         assert_eq!(found.id, "pod-limits-zero");
-        assert!(found.command.ends_with(": hugepages-2Mi: 4Mi"), "{}", found.command);
+        assert!(
+            found.command.ends_with(": hugepages-2Mi: 4Mi"),
+            "{}",
+            found.command
+        );
         host.cgroups = Fact::Known(vec![cgroup(pod, 0, 2 << 20)]);
         assert_eq!(ids(resized_pod(&host)), ["pod-limits-zero"]);
         host.cgroups = Fact::Known(vec![cgroup(pod, 0, 0)]);
