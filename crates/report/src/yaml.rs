@@ -84,7 +84,7 @@ fn is_nested(value: &Value) -> bool {
 
 /// True for a text that fits a literal block as it is: whole lines, the first without a blank in front.
 fn is_block(text: &str) -> bool {
-    let is_plain = |line: &str| !line.chars().any(char::is_control) && !line.ends_with(' ');
+    let is_plain = |line: &str| !line.chars().any(char::is_control);
     text.ends_with('\n')
         && !text.ends_with("\n\n")
         && !text.starts_with([' ', '\n'])
@@ -124,12 +124,12 @@ mod tests {
     fn nested_values() {
         let value = json!({
             "kind": "Pod",
-            "list": [{ "name": "a", "more": { "x": "514Mi" } }, "b", [1, 2]],
+            "list": [{ "more": { "x": "514Mi" }, "name": "a" }, "b", [1, 2]],
             "none": {},
-            "text": "# a\n\n  b: c\n",
+            "text": "# a \n\n  b: c\n",
         });
         let expected = "kind: Pod\nlist:\n  - more:\n      x: 514Mi\n    name: a\n  - b\n  - - 1\n    - 2\n\
-                        none: {}\ntext: |\n  # a\n\n    b: c\n";
+                        none: {}\ntext: |\n  # a \n\n    b: c\n";
         assert_eq!(document(&value), expected);
     }
 

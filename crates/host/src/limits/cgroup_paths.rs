@@ -59,7 +59,13 @@ pub fn mounts_in(lines: &str, controller: &str) -> Vec<CgroupMount> {
             top: unescape(top),
         })
     };
-    lines.lines().filter_map(parse).collect()
+    let mut found: Vec<CgroupMount> = Vec::new();
+    for mount in lines.lines().filter_map(parse) {
+        // A later mount covers an earlier one at the same place.
+        found.retain(|covered| covered.at != mount.at);
+        found.push(mount);
+    }
+    found
 }
 
 /// Returns a cgroup's path in its hierarchy, given that path or the path of its folder. Removes nothing but the mount

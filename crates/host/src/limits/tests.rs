@@ -327,6 +327,18 @@ fn a_pod_with_a_cgroup_namespace_sees_the_limits_of_others() {
     );
 }
 
+/// A runtime may mount the container's own cgroup first, and the host's hierarchy over it.
+#[test]
+fn the_last_mount_at_a_place_counts() {
+    let lines =
+        "30 20 0:26 / /cg ro - cgroup2 cgroup2 rw\n31 20 0:26 /../.. /cg ro - cgroup2 cgroup2 rw\n";
+    let tops: Vec<String> = mounts_in(lines, "memory")
+        .into_iter()
+        .map(|m| m.top)
+        .collect();
+    assert_eq!(tops, ["/../.."]);
+}
+
 /// Without proof of the reader's own place, no folder is chosen by its name, even if only one has it.
 #[test]
 fn a_cgroup_without_a_known_place_has_no_limits() {

@@ -59,6 +59,7 @@ pub fn program(pid: u32, name: &str, state: TreeState) -> ProcessTreeStatus {
         },
         base_bytes: Bytes::from_mib(if is_kept { 12 } else { 1024 }),
         huge_bytes: Bytes::from_mib(if is_kept { 4096 } else { 0 }),
+        misaligned_bytes: Bytes::ZERO,
         coverage: Some(if is_kept { 0.997 } else { 0.0 }),
         page_tables_bytes: Bytes::from_mib(9),
         cpu: Some(0.42),

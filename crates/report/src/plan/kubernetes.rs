@@ -67,8 +67,8 @@ impl KubernetesView<'_> {
         ));
         if !plan.of_others.is_empty() {
             lines.push(format!(
-                "The kubelet also offers {} that other programs hold here: it cannot reserve huge \
-                 pages for them (systemReserved refuses them)",
+                "Included: {} that other programs hold on this host. The kubelet offers them to pods \
+                 too, because it cannot reserve huge pages (systemReserved refuses them)",
                 all_pages_text(&plan.of_others)
             ));
         }
@@ -131,27 +131,27 @@ fn pod(pod: &PodRequest) -> Json {
         .collect();
     let mut container = json!({
         "name": pod.name,
-        "resources": { "requests": resources, "limits": resources },
+        "resources": { "limits": resources, "requests": resources },
     });
-    let mut spec = json!({});
-    if !pod.mounts.is_empty() {
-        let mounts = pod.mounts.iter();
-        container["volumeMounts"] = mounts
-            .map(|(path, page)| json!({ "name": volume(*page), "mountPath": path }))
-            .collect();
-        let mut sizes: Vec<PageSize> = pod.mounts.iter().map(|(_, page)| *page).collect();
-        sizes.dedup();
-        spec["volumes"] = sizes
-            .iter()
-            .map(|page| {
-                json!({
-                    "name": volume(*page),
-                    "emptyDir": { "medium": format!("HugePages-{page}i") },
-                })
-            })
-            .collect();
+    let mounts = pod.mounts.iter();
+    let mounts: Vec<Json> = mounts
+        .map(|(path, page)| json!({ "mountPath": path, "name": volume(*page) }))
+        .collect();
+    let mut sizes: Vec<PageSize> = pod.mounts.iter().map(|(_, page)| *page).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let medium = |page: &PageSize| json!({ "medium": format!("HugePages-{page}i") });
+    let volumes: Vec<Json> = sizes
+        .iter()
+        .map(|page| json!({ "emptyDir": medium(page), "name": volume(*page) }))
+        .collect();
+    if !mounts.is_empty() {
+        container["volumeMounts"] = mounts.into();
     }
-    spec["containers"] = json!([container]);
+    let mut spec = json!({ "containers": [container] });
+    if !volumes.is_empty() {
+        spec["volumes"] = volumes.into();
+    }
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
