@@ -92,7 +92,7 @@ impl PodLimitCause {
                  present size"
             }
             PodLimitCause::NoRequest => "the pod requests no pages of this size",
-            PodLimitCause::SmallRequest => "the pod requests fewer",
+            PodLimitCause::SmallRequest => "the pod requests fewer pages",
         }
     }
 
