@@ -172,7 +172,7 @@ class Node:
         rights = container["securityContext"]
         added = rights["capabilities"].get("add", [])
         capabilities = [f"CAP_{one}" for one in added]
-        spaces = ["mount", "ipc", "uts", "network", *([] if pod.get("hostPID") else ["pid"])]
+        spaces = ["mount", "ipc", "uts", "network", "cgroup", *([] if pod.get("hostPID") else ["pid"])]
         config = {
             "ociVersion": "1.0.2",
             "hostname": "pod",

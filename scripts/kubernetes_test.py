@@ -170,12 +170,70 @@ def every_object_fits_the_strict_schemas():
             if one["apiVersion"] == "monitoring.coreos.com/v1" or text in seen:
                 continue
             seen.add(text)
-            for version in KUBERNETES:
-                try:
-                    kubernetes_validate.validate(one, version, strict=True)
-                except kubernetes_validate.ValidationError as error:
-                    path = ".".join(map(str, error.path))
-                    raise AssertionError(f"{name}: {one['kind']} {version}: {path}: {error.message}") from None
+            fits_the_schemas(one, name)
+
+
+def fits_the_schemas(one, name):
+    for version in KUBERNETES:
+        try:
+            kubernetes_validate.validate(one, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            path = ".".join(map(str, error.path))
+            raise AssertionError(f"{name}: {one['kind']} {version}: {path}: {error.message}") from None
+
+
+@test
+def a_plan_for_kubernetes_needs_no_edit():
+    """Pods fit the schemas, and another node takes the chart's plan as it is."""
+    program = built()
+    host = "fixtures/x86-4k-two-nodes"
+
+    def hugeleaf(*words, root=host, statuses=(0,)):
+        run = subprocess.run([program, *map(str, words), "--root", str(root)], capture_output=True, text=True)
+        assert run.returncode in statuses, f"{words}: {run.stdout}{run.stderr}"
+        return run.stdout
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        other = folder / "other"
+        shutil.copytree(host, other)
+        for name in ("etc/machine-id", "etc/hostname", "proc/sys/kernel/hostname"):
+            file = other / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("f" * 32 + "\n" if name == "etc/machine-id" else "other\n")
+        for sizes, expected, more in (
+            ("2M", {"hugepages-2Mi": "1026Mi"}, []),
+            ("1G", {"hugepages-1Gi": "2048Mi"}, []),
+            ("2M", {"hugepages-2Mi": "1026Mi"}, ["--mount", "/mnt/huge"]),
+        ):
+            words = ["plan", "--bytes", "1025M", "--name", "Big DBs: a", "--sizes", sizes, "--kubernetes", *more]
+            pods = [one for one in yaml.safe_load_all(hugeleaf(*words)) if one]
+            assert json.loads(hugeleaf(*words, "--json"))["kubernetes"]["pods"] == pods, pods
+            (pod,) = pods
+            fits_the_schemas(pod, f"plan --kubernetes {sizes} {more}")
+            (container,) = pod["spec"]["containers"]
+            assert container["resources"] == {"requests": expected, "limits": expected}, container
+            volumes = [volume["emptyDir"] for volume in pod["spec"].get("volumes", [])]
+            assert volumes == ([{"medium": "HugePages-2Mi"}] if more else []), volumes
+
+            values = folder / "values.yaml"
+            values.write_text(hugeleaf(*words, "--output", "-"))
+            given = yaml.safe_load(values.read_text())["poolSetter"]
+            assert given["enabled"] and list(given["plans"]) == ["big-dbs-a"], given
+            nodes = ["--values", values, "--set", "poolSetter.plans.big-dbs-a.nodes={n1,n2}"]
+            objects = rendered(*nodes)
+            assert len(of_kind(objects, "Job")) == 2
+            for one in objects:
+                fits_the_schemas(one, "plan --kubernetes --output")
+            (text,) = [one["data"]["plan.toml"] for one in of_kind(objects, "ConfigMap") if "plan.toml" in one["data"]]
+            assert text == given["plans"]["big-dbs-a"]["plan"], text
+            plan = folder / "plan.toml"
+            plan.write_text(text)
+            plan.chmod(0o400)
+            for root in (host, other):
+                said = hugeleaf("apply", "--dry-run", plan, root=root)
+                assert "systemctl restart kubelet" in said, said
+            plan.unlink()
 
 
 @test

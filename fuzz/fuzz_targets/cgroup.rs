@@ -9,8 +9,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let text = hugeleaf_fuzz::text(data);
-    if let Some(path) = parse_cgroup(&text) {
-        let _ = unit_of(&path);
+    if let Some(line) = parse_cgroup(&text) {
+        let _ = unit_of(line.path);
     }
     let _ = unit_of(&text);
     let _ = (cgroup_in(&text, 1, "hugetlb"), cgroup_in(&text, 2, ""));

@@ -27,6 +27,7 @@ OTHER_FINDINGS = [("service-short", "problem"), ("pool-changed", "problem"), ("k
 # The recorded names that are checked; the others are steps towards them.
 ANSWERS = """instance:hugeleaf_silent:info mode:hugeleaf_hosts:count pages:hugeleaf_eligible:bytes
 instance_unit:hugeleaf_on_base_pages:ratio instance_unit:hugeleaf_on_base_pages:bytes instance:hugeleaf_on_base_pages:bytes
+instance_unit:hugeleaf_misaligned:bytes
 unit:hugeleaf_on_base_pages:count unit:hugeleaf_on_base_pages:bytes unit:hugeleaf_on_base_pages:page_table_bytes
 unit_verdict:hugeleaf_tested_hosts:count unit:hugeleaf_gain:ratio unit:hugeleaf_worth:servers
 instance_unit:hugeleaf_worth:servers instance_page_size:hugeleaf_pool:bytes
@@ -48,6 +49,10 @@ class Unit:
     huge: int = 0
     # Verdict, low, estimate, high; of the value on huge pages over the value on base pages.
     proof: tuple[str, float, float, float] | None = None
+    # True if the test measured a latency.
+    less_is_better: bool = False
+    # The part of the memory on base pages that is misaligned.
+    misaligned: int = 0
 
     @property
     def base(self) -> int:
@@ -134,6 +139,9 @@ class Fleet:
             units[0].huge = units[0].memory * 97 // 100 // 4096 * 4096
         elif number % 7 == 0:
             units[0].huge = units[0].memory // 2 // 4096 * 4096
+        elif number % 5 == 0:
+            # Shared memory that was mapped while shmem_enabled was never.
+            units[0].misaligned = units[0].memory // 3 // 4096 * 4096
         host = Host(f"{kind}-{number:04}", ("east", "west")[number % 2], kind, units)
         for size, share in pools.items():
             if self.random.random() < share:
@@ -168,9 +176,11 @@ class Fleet:
             if ratio is not None:
                 error = self.random.uniform(0.008, 0.06)
                 measured = ratio * math.exp(self.random.gauss(0, noise))
-                unit.proof = judged(measured, error, better_below=host.kind == "postgresql")
+                unit.less_is_better = host.kind == "postgresql"
+                unit.proof = judged(measured, error, unit.less_is_better)
                 verdict = unit.proof[0]
             unit.huge = 0 if verdict == "slower" else unit.memory * 96 // 100 // 4096 * 4096
+            unit.misaligned = 0
 
     def widen(self) -> None:
         """The second phase of a rollout: every second host acts, and pods are replaced."""
@@ -253,7 +263,7 @@ class Fleet:
         for host in guards:
             for unit in host.units:
                 if unit.proof:
-                    gain = gain_of(unit.proof)
+                    gain = gain_of(unit)
                     gains.setdefault(unit.name, []).append(gain)
                     add("unit_verdict:hugeleaf_tested_hosts:count", key(unit=unit.name, verdict=unit.proof[0]), 1)
         ratios: dict[tuple[str, str], float] = {}
@@ -279,6 +289,7 @@ class Fleet:
                 add("instance_unit:hugeleaf_on_base_pages:ratio", of(host, unit=unit.name), share)
                 add("instance_unit:hugeleaf_on_base_pages:bytes", of(host, unit=unit.name), unit.base)
                 add("instance:hugeleaf_on_base_pages:bytes", of(host), unit.base)
+                add("instance_unit:hugeleaf_misaligned:bytes", of(host, unit=unit.name), unit.misaligned)
                 by_unit = key(cluster=host.cluster, unit="pods" if unit.name.startswith("pod ") else unit.name)
                 add("unit:hugeleaf_on_base_pages:count", by_unit, 1)
                 add("unit:hugeleaf_on_base_pages:bytes", by_unit, unit.base)
@@ -303,13 +314,12 @@ def key(**labels: str) -> tuple:
     return tuple(sorted(labels.items()))
 
 
-def gain_of(proof: tuple[str, float, float, float]) -> dict[str, float]:
-    """Turns a ratio to the better side by its verdict; without a clear verdict the interval includes both directions."""
-    verdict, low, estimate, high = proof
-    if verdict in ("faster", "slower"):
-        more_is_better = (verdict == "faster") == (low > 1)
-        return dict(low=low, estimate=estimate, high=high) if more_is_better else dict(low=1 / high, estimate=1 / estimate, high=1 / low)
-    return dict(low=min(low, 1 / high), estimate=1.0, high=max(high, 1 / low))
+def gain_of(unit: Unit) -> dict[str, float]:
+    """Turns the ratio of a latency to the other side, so that above 1 is always a gain."""
+    _, low, estimate, high = unit.proof
+    if unit.less_is_better:
+        return dict(low=1 / high, estimate=1 / estimate, high=1 / low)
+    return dict(low=low, estimate=estimate, high=high)
 
 
 def quantile(part: float, values: list[float]) -> float:
@@ -354,6 +364,7 @@ def guard_metrics(host: Host, since_start: float):
     yield "hugeleaf_page_tables_bytes", "gauge", [(label(unit=unit.name), unit.page_tables) for unit in host.units]
     managed = [(label(unit=unit.name), unit.huge if host.mode == "acting" else 0) for unit in host.units]
     yield "hugeleaf_managed_bytes", "gauge", managed
+    yield "hugeleaf_misaligned_bytes", "gauge", [(label(unit=unit.name), unit.misaligned) for unit in host.units]
     pods = [unit.name.removeprefix("pod ") for unit in host.units if unit.name.startswith("pod ")]
     yield "hugeleaf_pod_info", "gauge", [(label(unit=f"pod {uid}", pod_uid=uid, container_id=uid.replace("-", "") * 2), 1) for uid in pods]
     states = ("promoting", "reverting", "testing", "queued", "candidate", "managed", "already huge", "skipped")
@@ -368,6 +379,9 @@ def guard_metrics(host: Host, since_start: float):
     ]
     yield "hugeleaf_proof_ratio", "gauge", [
         (label(unit=name, verdict=proof[0], bound=bound), value) for name, proof in proofs for bound, value in zip(("low", "estimate", "high"), proof[1:])
+    ]
+    yield "hugeleaf_proof_gain_ratio", "gauge", [
+        (label(unit=unit.name, verdict=unit.proof[0], bound=bound), value) for unit in host.units if unit.proof for bound, value in gain_of(unit).items()
     ]
     yield "hugeleaf_proof_timestamp_seconds", "gauge", [(label(unit=name), 1.79e9) for name, _ in proofs]
     yield "hugeleaf_kernel_events", "counter", [(label(event=event), 1e6 + int(n * 7 * since_start)) for n, event in enumerate(EVENTS)]

@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # Only a guard that runs exports these, some only after a test or with a finding; `hugeleaf metrics` alone does not.
 OF_A_GUARD = {
     "hugeleaf_findings",
+    "hugeleaf_proof_gain_ratio",
     "hugeleaf_proof_ratio",
     "hugeleaf_proof_timestamp_seconds",
     "process_cpu_seconds",

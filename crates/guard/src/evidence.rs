@@ -53,11 +53,36 @@ pub struct TestVerdict {
     pub high: f64,
     pub pairs: usize,
     pub metric: String,
+    /// Direction of the metric; missing in the state of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub better: Option<BetterDirection>,
     /// Time in seconds since 1970.
     pub at: i64,
 }
 
 impl TestVerdict {
+    /// Returns the direction of the metric, which a clear verdict tells too.
+    fn direction(&self) -> Option<BetterDirection> {
+        let told = match (self.verdict, self.ratio > 1.0) {
+            (Verdict::Faster, false) | (Verdict::Slower, true) => Some(BetterDirection::Lower),
+            (Verdict::Faster, true) | (Verdict::Slower, false) => Some(BetterDirection::Higher),
+            _ => None,
+        };
+        self.better.or(told)
+    }
+
+    /// Returns the gain by huge pages as a ratio above 1 for a gain, whatever the direction of the metric: low end of the
+    /// interval, estimate, high end. `None` if the direction is unknown, or neither is better.
+    pub fn gain(&self) -> Option<[f64; 3]> {
+        let better = self.direction()?;
+        let gain = [self.low, self.ratio, self.high].map(|ratio| better.gain(ratio));
+        match better {
+            BetterDirection::Higher => Some(gain),
+            BetterDirection::Lower => Some([gain[2], gain[1], gain[0]]),
+            BetterDirection::Neither => None,
+        }
+    }
+
     /// Returns the interval of log ratios, with which holds of both arms are compared.
     pub fn interval(&self) -> LogRatioInterval {
         LogRatioInterval {
@@ -79,10 +104,7 @@ impl TestVerdict {
 
     /// Formats the result for a person: [`stats::difference`]. The confidence differs from test to test, so it is not named.
     pub fn in_words(&self) -> String {
-        let better = match (self.verdict, self.ratio > 1.0) {
-            (Verdict::Faster, false) | (Verdict::Slower, true) => BetterDirection::Lower,
-            _ => BetterDirection::Higher,
-        };
+        let better = self.direction().unwrap_or(BetterDirection::Higher);
         let ratio = [self.low, self.ratio, self.high];
         stats::difference(self.verdict, better, ratio, None)
     }
@@ -130,6 +152,7 @@ impl Evidence {
                 high: interval.high.exp(),
                 pairs: self.logs.len(),
                 metric: test.metric.to_owned(),
+                better: Some(test.better),
                 at: test.at,
             },
         };
@@ -337,6 +360,7 @@ mod tests {
                 high: 0.92,
                 pairs: 12,
                 metric: "cmd:x".into(),
+                better: None,
                 at: 0,
             };
             (proven.confirm(&holds), proven.verdict)

@@ -37,6 +37,9 @@ pub struct TreeDetail {
     /// Memory on pages smaller than a huge page; memory shared by its processes counts once.
     pub small: Bytes,
     pub large: Bytes,
+    /// The part of `small` that no promotion can move: shared memory whose address and offset differ modulo the huge page.
+    #[serde(default)]
+    pub misaligned: Bytes,
     pub page_tables: Bytes,
     /// True if it disabled THP for itself, or was started with THP disabled.
     pub thp_disabled: bool,

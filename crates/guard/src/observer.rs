@@ -250,6 +250,7 @@ fn closer_of(holding: TreeMemory) -> TreeDetail {
     TreeDetail {
         small: holding.base,
         large: holding.huge,
+        misaligned: holding.misaligned,
         page_tables: holding.page_tables,
         thp_disabled: holding.thp_disabled,
         saving: holding.saving,

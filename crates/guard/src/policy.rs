@@ -16,7 +16,7 @@ use hugeleaf_units::panic_containment::{FAULT, caught};
 
 use crate::config::{Config, RuleAction};
 use crate::evidence::{CompletedTest, Evidence};
-use crate::observation::{HostSnapshot, Now, Observation, ObservedTree};
+use crate::observation::{HostSnapshot, Now, Observation, ObservedTree, TreeDetail};
 use crate::rule::{Rule, rule_of};
 use crate::rule_settings::TestSettings;
 use crate::state::{
@@ -437,11 +437,23 @@ fn unfit(rule: &Rule, track: &TreeRecord, seen: &ObservedTree) -> Option<SkipRea
     if track.closer.small < limits.min_bytes {
         return Some(SkipReason::Small(track.closer.small, limits.min_bytes));
     }
+    if let Some(why) = misaligned(rule, track) {
+        return Some(why);
+    }
     if seen.age < limits.min_age {
         return Some(SkipReason::Young(seen.age, limits.min_age));
     }
     let idle = seen.cpu.filter(|cpu| *cpu < limits.min_cpu.0);
     idle.map(|cpu| SkipReason::Idle(cpu, limits.min_cpu))
+}
+
+/// Returns the reason if too little of the base-page memory can be promoted because most of it is misaligned.
+fn misaligned(rule: &Rule, track: &TreeRecord) -> Option<SkipReason> {
+    let TreeDetail {
+        small, misaligned, ..
+    } = track.closer;
+    let is_most = small - misaligned < rule.limits.min_bytes && !misaligned.is_zero();
+    is_most.then_some(SkipReason::Misaligned(small, misaligned))
 }
 
 fn not_looked_at(rule: &Rule, seen: &ObservedTree) -> SkipReason {
@@ -514,6 +526,10 @@ fn kept(
     let Some(moved) = &track.moved else {
         return TreeDecision::PlaceState(already_huge(track, rule));
     };
+    // An attempt that promoted nothing manages nothing.
+    if let Some(why) = misaligned(rule, track).filter(|_| track.closer.large.is_zero()) {
+        return TreeDecision::PlaceState(TreeStatus::not(&why, &rule.label));
+    }
     let left = moved.left.unwrap_or(small);
     let again = moved.again.is_some_and(|at| now.since_boot >= at);
     if small >= left + enough || (again && small >= enough) {

@@ -433,6 +433,7 @@ mod tests {
                 high: 0.92,
                 pairs: 12,
                 metric: "redis:…".into(),
+                better: None,
                 at: 0,
             },
             reverted: true,

@@ -162,6 +162,9 @@ pub struct ProcessTreeStatus {
     pub base_bytes: Bytes,
     #[serde(alias = "large_bytes")]
     pub huge_bytes: Bytes,
+    /// The part of the base-page memory that no promotion can move: misaligned shared memory.
+    #[serde(default)]
+    pub misaligned_bytes: Bytes,
     /// Share of memory on huge pages; missing without memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<f64>,
@@ -280,6 +283,7 @@ pub fn programs(config: &Config, state: &GuardState, seen: &Observation) -> Vec<
                 standing,
                 base_bytes: track.closer.small,
                 huge_bytes: track.closer.large,
+                misaligned_bytes: track.closer.misaligned,
                 coverage: track.closer.large.share_of(track.closer.held()),
                 page_tables_bytes: track.closer.page_tables,
                 cpu: program.cpu,

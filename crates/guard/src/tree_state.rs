@@ -15,6 +15,8 @@ pub enum SkipReason {
     Init,
     Never,
     Small(Bytes, Bytes),
+    /// Its base-page memory, and the misaligned part of it.
+    Misaligned(Bytes, Bytes),
     Young(Duration, Duration),
     Idle(f64, Share),
     /// Not yet eligible in enough consecutive scans.
@@ -50,6 +52,7 @@ impl SkipReason {
             SkipReason::Init => "init",
             SkipReason::Never => "rule-says-never",
             SkipReason::Small(..) => "too-small",
+            SkipReason::Misaligned(..) => "misaligned",
             SkipReason::Young(..) => "too-young",
             SkipReason::Idle(..) => "too-idle",
             SkipReason::Scans(..) => "not-long-enough",
@@ -100,6 +103,12 @@ impl SkipReason {
             SkipReason::Unable(why) => why,
             SkipReason::Small(has, least) => {
                 return format!("{has} on base pages; the rule requires {least}");
+            }
+            SkipReason::Misaligned(base, misaligned) => {
+                return format!(
+                    "{misaligned} of {base} on base pages is misaligned shared memory, which only a \
+                     restart can place better (hugeleaf why names the setting)"
+                );
             }
             SkipReason::Young(age, least) => {
                 let (age, least) = (time(age), time(least));

@@ -3,11 +3,13 @@
 //!
 //! [`read_limits`] is the only source of the limits of a process. It maps the path in `/proc/PID/cgroup` to the folder where
 //! this reader sees its files. Inside a container, both the path and the mount begin at the container's own cgroup.
-//! Its limits are at the mount itself, and the limits above it are not visible.
+//! Its limits are at the mount itself, and the limits above it are not visible. Where the container mounts the host's
+//! hierarchy, [`namespace_root`] finds the container's cgroup in it, and with that the cgroups of all other processes.
 
 pub(crate) mod cgroup_paths;
 pub mod hugetlb;
 mod memory;
+mod namespace_root;
 #[cfg(feature = "full")]
 pub mod shared_limit;
 
@@ -24,7 +26,7 @@ use crate::root::Root;
 use crate::system::file_readers;
 
 pub use cgroup_paths::{CgroupMount, cgroup_in, mounts_in};
-use cgroup_paths::{below, mount_lines, mounts, own_and_above};
+use cgroup_paths::{below, mount_lines, mounts, own_and_above, path_below};
 
 /// Maximum depth of cgroups. Real ones do not nest deeper, but a loop of bind mounts would.
 const DEEPEST: usize = 32;
@@ -43,13 +45,13 @@ pub fn read_limits(root: &Root, process: impl Display) -> ProcessMemoryLimits {
     };
     for mount in mounts_in(&lines, "hugetlb") {
         let of_path = |path: String| hugetlb::of_cgroup(root, &mount, &path, &sizes);
-        let own = own_and_above(&mount, &text, "hugetlb");
+        let own = own_and_above(root, &mount, &text, "hugetlb").into_iter();
         limits.hugetlb.extend(own.filter_map(of_path));
         limits.is_in_container |= is_container(root, &mount, &text, "hugetlb", &sizes);
     }
     for mount in mounts_in(&lines, "memory") {
         let of_path = |path: String| memory::of_cgroup(root, &mount, &path);
-        let own = own_and_above(&mount, &text, "memory");
+        let own = own_and_above(root, &mount, &text, "memory").into_iter();
         limits.memory.extend(own.flat_map(of_path));
         limits.is_in_container |= is_container(root, &mount, &text, "memory", &sizes);
     }
@@ -109,13 +111,22 @@ fn is_container(
             || hugetlb::of_cgroup(root, mount, "", sizes).is_some()
             || !memory::of_cgroup(root, mount, "").is_empty()
     };
-    let is_top = mount.top == "/" && (mount.version == 1 || !is_limited());
+    let is_top = match (mount.is_above_namespace(), mount.version) {
+        (true, 1) => !root.read(below(&mount.at, "", "release_agent")).is_absent(),
+        (false, _) if mount.top != "/" => false,
+        (false, 1) => true,
+        _ => !is_limited(),
+    };
     let path = cgroup_in(text, mount.version, controller).unwrap_or_default();
+    let placed = path_below(root, mount, &path, controller);
+    if placed.is_none() && mount.is_above_namespace() {
+        return true;
+    }
     let is_its = |part: &str| {
         let of_manager = MANAGERS.iter().any(|name| part.starts_with(name));
-        of_manager && !part.ends_with(".service")
+        (of_manager || part.contains("-kubepods")) && !part.ends_with(".service")
     };
-    !is_top || path.split('/').any(is_its)
+    !is_top || placed.unwrap_or(path).split('/').any(is_its)
 }
 
 /// Returns true if the file of a cgroup lists the controller.

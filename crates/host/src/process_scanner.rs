@@ -15,12 +15,12 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, ReadError};
-use crate::limits;
+use crate::limits::{self, cgroup_paths};
 use crate::memory_totals::union_len;
 use crate::model::Host;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
-use crate::process::proc_parsers::{ProcessStat, parse_cgroup, parse_stat, parse_status, unit_of};
+use crate::process::proc_parsers::{ProcessStat, parse_stat, parse_status, unit_of};
 use crate::root::Root;
 use crate::system::counters::read_uptime;
 use crate::target::all_pids;
@@ -240,7 +240,9 @@ pub fn since_boot(root: &Root) -> Result<Duration, ReadError> {
 fn read_program_info(root: &Root, pid: Pid, name: &str) -> Option<ProgramInfo> {
     let status = root.parse(file_of(pid, "status"), parse_status);
     let cgroup = root.read(file_of(pid, "cgroup"));
-    let cgroup = cgroup.known().and_then(|text| parse_cgroup(text));
+    let cgroup = cgroup
+        .text()
+        .and_then(|text| cgroup_paths::of_process(root, text));
     let command = root.beginning(file_of(pid, "cmdline"), COMMAND);
     let program = command.known().and_then(|line| {
         line.split(['\0', ' '])
@@ -264,6 +266,8 @@ pub struct TreeMemory {
     pub base: Bytes,
     /// Memory on huge pages, of THP and of pools.
     pub huge: Bytes,
+    /// The part of `base` that no promotion can move: shared memory whose address and offset differ modulo the huge page.
+    pub misaligned: Bytes,
     /// Page tables of all its processes.
     pub page_tables: Bytes,
     /// True if THP is disabled for its first process (`THP_enabled: 0`).
@@ -375,9 +379,12 @@ pub fn walk_pages(
             false => forked.push(kin),
         }
     }
-    for (small, large) in walk.objects.into_values() {
-        holding.base += small;
-        holding.huge += large;
+    for object in walk.objects.into_values() {
+        holding.base += object.base;
+        holding.huge += object.huge;
+        if object.is_misaligned {
+            holding.misaligned += object.base;
+        }
     }
     let large = union_len(walk.shared.huge.clone());
     let of_all = union_len([walk.shared.base, walk.shared.huge].concat());
@@ -394,7 +401,17 @@ fn age_of(root: &Root, pid: Pid, now: Duration) -> Duration {
     now.saturating_sub(Duration::from_secs_f64(started))
 }
 
-type SharedObjectMemory = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
+/// Shared objects by device and inode.
+type SharedObjects = BTreeMap<(u32, u32, u64), SharedObjectMemory>;
+
+/// Memory of a shared object, as the process that has it maps it.
+#[derive(Debug, Clone, Copy, Default)]
+struct SharedObjectMemory {
+    base: Bytes,
+    huge: Bytes,
+    /// True if its mappings cannot hold huge pages.
+    is_misaligned: bool,
+}
 
 /// Memory ranges by page size.
 #[derive(Default)]
@@ -419,7 +436,7 @@ struct TreeWalk<'a> {
     pmd: PageSize,
     detail: PageScanDetail,
     /// Shared objects, each by the first process that has it.
-    objects: SharedObjectMemory,
+    objects: SharedObjects,
     /// Private memory that several processes share since a fork. It is at the same addresses and counts once.
     shared: RangesBySize,
 }
@@ -457,8 +474,13 @@ impl TreeWalk<'_> {
                 }
                 let is_large = state.has(PageState::HUGE);
                 if map.shared {
-                    let (small, large) = self.objects.entry(map.object).or_default();
-                    *(if is_large { large } else { small }) += len;
+                    let object = self.objects.entry(map.object).or_default();
+                    object.is_misaligned = is_misaligned(map, self.pmd);
+                    *(if is_large {
+                        &mut object.huge
+                    } else {
+                        &mut object.base
+                    }) += len;
                 } else if detail == PageScanDetail::Sizes || state.has(PageState::EXCLUSIVE) {
                     match is_large {
                         true => found.huge += len,
@@ -493,11 +515,16 @@ fn can_be_huge(map: &MapLine, pmd: PageSize) -> bool {
     fits && is_memory && map.permissions[1] && map.name != "[vsyscall]"
 }
 
+/// True for shared memory whose address and offset differ modulo the huge page. The kernel finds no place for a huge page then.
+const fn is_misaligned(map: &MapLine, pmd: PageSize) -> bool {
+    map.shared && !pmd.divides(map.range.start().wrapping_sub(map.offset))
+}
+
 fn by_smaps(
     root: &Root,
     pid: Pid,
     pmd: PageSize,
-    objects: &mut SharedObjectMemory,
+    objects: &mut SharedObjects,
 ) -> Fact<EligibleMemory> {
     let entries = root.parse_lines(file_of(pid, "smaps"), read_smaps_lines);
     let Fact::Known(entries) = entries else {
@@ -512,7 +539,9 @@ fn by_smaps(
             true if is_new => {
                 seen.push(map.object);
                 let sum = objects.entry(map.object).or_default();
-                *sum = (sum.0 + small, sum.1 + large);
+                sum.base += small;
+                sum.huge += large;
+                sum.is_misaligned = is_misaligned(map, pmd);
             }
             true => {}
             // Shared memory counts by the kernel's shares.
@@ -590,6 +619,31 @@ mod tests {
             "{before:?} {after:?}"
         );
         assert!(after.file.is_some());
+    }
+
+    #[test]
+    fn only_shared_memory_is_misaligned() {
+        use crate::process::maps::parse_map_line;
+        let pmd: PageSize = "2M".parse().unwrap();
+        for (line, misaligned) in [
+            (
+                "7f0000200000-7f0020200000 rw-s 00000000 00:01 1029 /dev/zero (deleted)",
+                false,
+            ),
+            (
+                "7f0000203000-7f0020203000 rw-s 00003000 00:01 1029 /dev/zero (deleted)",
+                false,
+            ),
+            (
+                "7f0000003000-7f0020006000 rw-s 00000000 00:01 1029 /dev/zero (deleted)",
+                true,
+            ),
+            ("7f0000003000-7f0020006000 rw-p 00000000 00:00 0", false),
+        ] {
+            let map = parse_map_line(1, line).unwrap();
+            assert_eq!(is_misaligned(&map, pmd), misaligned, "{line}");
+            assert!(can_be_huge(&map, pmd));
+        }
     }
 
     /// Tests Redis during a save, and servers that fork workers at start, later, or just one.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{BufRead, BufReader, Cursor, Error, ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hugeleaf_sys::{
     ConfinedFolder, Errno, Pid, UserCredentials, list_at_most, open_regular, read_at_most,
@@ -35,6 +35,8 @@ pub struct Root {
     dir: PathBuf,
     /// Files that fail with this error instead of being read, for tests of error arms.
     faults: Arc<BTreeMap<PathBuf, ErrorKind>>,
+    /// The reader's own cgroups that a search has found, or has not found.
+    own_cgroups: Arc<Mutex<BTreeMap<String, Option<String>>>>,
 }
 
 impl Root {
@@ -47,6 +49,7 @@ impl Root {
         Root {
             dir: dir.into(),
             faults: Arc::default(),
+            own_cgroups: Arc::default(),
         }
     }
 
@@ -58,7 +61,22 @@ impl Root {
         Root {
             dir: self.dir.clone(),
             faults: Arc::new(faults),
+            own_cgroups: Arc::default(),
         }
+    }
+
+    /// Returns the result of an earlier search for the reader's own cgroup.
+    pub(crate) fn kept_cgroup(&self, key: &str) -> Option<Option<String>> {
+        self.own_cgroups().get(key).cloned()
+    }
+
+    pub(crate) fn keep_cgroup(&self, key: String, found: Option<String>) {
+        self.own_cgroups().insert(key, found);
+    }
+
+    fn own_cgroups(&self) -> MutexGuard<'_, BTreeMap<String, Option<String>>> {
+        let lock = self.own_cgroups.lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if this is the running host, so that system calls apply to it too.

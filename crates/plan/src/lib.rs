@@ -23,6 +23,7 @@ mod budget;
 #[allow(clippy::disallowed_types)] // reads and writes the host
 pub mod host_changes;
 mod knobs;
+mod kubernetes;
 mod managed_files;
 mod merge_existing;
 mod model;
@@ -50,8 +51,9 @@ mod tests;
 
 pub use allowlist::hides as hidden_by_mount;
 pub use hugeleaf_verdict::reservation::Margin;
+pub use kubernetes::{KubernetesPlan, PodRequest, RESTART_KUBELET};
 pub use managed_files::{FILES, GRUB, OURS};
-pub use merge_existing::keep;
+pub use merge_existing::{complete, keep};
 pub use model::{
     BaseMemory, BootPools, DemandPlan, KeptLines, Knob, Mount, PageCount, Plan, PoolPlan,
     PromisedPages, ServicePlan, ShmGroupSetting, TargetHost, UnitDropIn, UserMemlock,

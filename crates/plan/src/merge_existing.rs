@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use hugeleaf_host::Host;
 use hugeleaf_units::Failure;
 
 use super::allowlist::is_line;
@@ -10,6 +11,28 @@ use super::managed_files::{FILES, OURS};
 use super::model::{KeptLines, Plan};
 use super::plan_steps::{key, sets_pool, steps};
 use super::step::StepAction;
+
+/// Completes a plan with facts of the host on which it is applied.
+///
+/// A plan without a default page size would set its pool at boot by tmpfiles.d alone, and leave the number of an earlier plan
+/// in sysctl.d. A plan for several hosts cannot name the lines that earlier plans left on each.
+///
+/// # Errors
+/// As [`keep`].
+pub fn complete(
+    plan: &mut Plan,
+    host: &Host,
+    read: impl Fn(&Path) -> Option<String>,
+) -> Result<(), Failure> {
+    let default = host.memory.default_hugetlb_page.get();
+    plan.host.default_page = plan.host.default_page.or(default);
+    let is_for_several = plan.host.id.is_none() && plan.host.name.is_none();
+    if is_for_several {
+        keep(plan, read)
+    } else {
+        Ok(())
+    }
+}
 
 /// Keeps the lines of hugeleaf's files that the plan does not set. `read` returns the text of a
 /// file, if it exists.

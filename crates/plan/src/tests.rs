@@ -2,6 +2,7 @@
 
 mod checks;
 mod files;
+mod kubernetes;
 mod made;
 mod promises;
 mod settings;

@@ -42,3 +42,4 @@ pub mod try_;
 pub mod verify;
 pub mod why;
 pub mod workload_file;
+pub(crate) mod yaml;

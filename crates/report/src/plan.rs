@@ -1,6 +1,10 @@
 //! `hugeleaf plan`: demand, pools, remaining base-page memory, settings, and the resulting steps;
 //! as a screen and as JSON.
 
+mod kubernetes;
+
+pub use kubernetes::KubernetesView;
+
 use hugeleaf_plan::host_changes::{Obstacle, PathState, StepOutcome, StepPreview};
 use hugeleaf_plan::{
     FollowUp, Knob, Plan, PoolPlan, ServicePlan, StepAction, demand_lines, needs, sum_pages,
@@ -24,6 +28,7 @@ pub struct PlanView<'a> {
     /// Sources of demand that were unreadable, with the reason.
     pub unread: &'a [String],
     pub written: Option<&'a str>,
+    pub kubernetes: Option<KubernetesView<'a>>,
 }
 
 impl PlanView<'_> {
@@ -89,6 +94,7 @@ impl PlanView<'_> {
             "force": plan.force,
             "notes": plan.notes,
             "unread": self.unread,
+            "kubernetes": self.kubernetes.map(|view| view.json()),
         }))
     }
 }

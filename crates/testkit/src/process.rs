@@ -113,9 +113,12 @@ fn is_apart(test: &str) -> bool {
     std::env::var_os(APART).is_some_and(|name| name == test)
 }
 
-/// Runs this program again with one test, through a command that takes a program and its arguments.
+/// Like [`in_own_process`], through a command that takes a program and its arguments.
+///
+/// # Panics
+/// If the test fails there, with its output.
 #[track_caller]
-fn rerun_test(test: &str, by: &[&str]) -> bool {
+pub fn rerun_test(test: &str, by: &[&str]) -> bool {
     if is_apart(test) {
         return true;
     }

@@ -533,6 +533,12 @@ pub fn of_container(size: PageSize, needs: Option<Bytes>, program: &str) -> Stri
     format!("# the pod's resources.limits: {line}; or {off}; then recreate the container")
 }
 
+/// Returns the remedy for a pod whose limits on pages of a size were set to 0. Its containers may have this much.
+pub fn of_resized_pod(size: PageSize, given: Bytes) -> String {
+    let line = pod_line(size, given);
+    format!("# delete the pod, so that it is recreated with its resources.limits: {line}")
+}
+
 /// Compares the commands of one screen. Returns, in the same order, `None` for each printable command and otherwise the
 /// reason. Two commands that set one setting to different values contradict each other. A command also contradicts a program
 /// that wants another value.

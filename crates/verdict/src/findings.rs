@@ -12,7 +12,6 @@ mod rules;
 pub(crate) mod thp;
 mod unreadable;
 
-pub use cgroups::without_pods;
 pub use memory::{MemoryByName, by_name};
 pub use pools::{boot_pools, left_over, short as pool_short};
 pub use rules::findings;

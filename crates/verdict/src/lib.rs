@@ -28,6 +28,7 @@ pub(crate) mod commit_limit;
 pub mod eligible;
 pub mod findings;
 pub mod partial_blocks;
+pub mod pod_limits;
 pub mod pool_programs;
 pub mod predict;
 pub mod reservation;

@@ -8,12 +8,13 @@ use hugeleaf_plan::host_changes::{
     ApplyOptions, ApplyOutcome, ApplyRequest, ChangeContext, HostChangeError, StopReason, apply,
     inspect,
 };
-use hugeleaf_plan::{CurrentHost, Plan, check, parse, steps};
+use hugeleaf_plan::{CurrentHost, Plan, check, complete, parse, steps};
 use hugeleaf_report::apply::{self as view, AppliedPlanRemarks, apply_json, dry_run, dry_run_json};
 use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 
+use super::plan::text_of;
 use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
 
@@ -56,13 +57,13 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         ));
     }
     let text = read_plan(&args.plan)?;
-    let plan = parse(&text).map_err(|error| {
+    let mut plan = parse(&text).map_err(|error| {
         Failure::usage(
             format!("{}: {error}", args.plan.display()),
             format!("correct that line: $EDITOR {}", args.plan.display()),
         )
     })?;
-    let (warnings, in_force) = compared_with_host(&plan, context)?;
+    let (warnings, in_force) = compared_with_host(&mut plan, context)?;
     let steps = steps(&plan);
     let (shown, by_hand) = (args.plan.display().to_string(), plan.by_hand());
     let asked = AppliedPlanRemarks {
@@ -167,11 +168,15 @@ fn check_programs(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compares the plan with the host and with the applied plans in force. Returns warnings, and the
-/// numbers of the applied plans that they concern.
-fn compared_with_host(plan: &Plan, context: &Context) -> Result<(Vec<String>, Vec<u32>), Failure> {
+/// Completes the plan by the host, and compares it with the host and with the applied plans in force. Returns warnings, and
+/// the numbers of the applied plans that they concern.
+fn compared_with_host(
+    plan: &mut Plan,
+    context: &Context,
+) -> Result<(Vec<String>, Vec<u32>), Failure> {
     let in_force = in_force(&context.root);
     let host = context.host()?;
+    complete(plan, &host, |path| text_of(context, path))?;
     let identity = hugeleaf_host::identity(&context.root);
     let now = CurrentHost {
         host: &host,

@@ -8,13 +8,14 @@ mod selected_services;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Host;
-use hugeleaf_host::demand::read_services;
+use hugeleaf_host::demand::{Service, read_services};
 use hugeleaf_plan::applied_plans::in_force;
 use hugeleaf_plan::host_changes::{inspect, mount_point};
 use hugeleaf_plan::{
-    GRUB, Mount, Plan, PlanFacts, PlanOptions, build_plan, keep, parse, steps, tighten, write,
+    GRUB, KubernetesPlan, Mount, Plan, PlanFacts, PlanOptions, build_plan, keep, parse, steps,
+    tighten, write,
 };
-use hugeleaf_report::plan::PlanView;
+use hugeleaf_report::plan::{KubernetesView, PlanView};
 use hugeleaf_sys::{Errno, OnExisting, write_whole};
 use hugeleaf_units::{Ladder, PageKind, PageSize};
 
@@ -52,21 +53,26 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         created_at: made.as_deref().filter(|_| context.root.is_live()),
     };
     let wishes = wishes(args, &host, context)?;
+    let mut services = Vec::new();
     let (mut plan, unread) = if args.tighten {
         let (samples, watched) = pool_sampling::watch(args.period, args.every, context)?;
         (tighten(&facts, &samples, watched, &wishes)?, Vec::new())
     } else {
-        let (services, unread) = selected_services::services(args, &host, context)?;
+        let (found, unread) = selected_services::services(args, &host, context)?;
+        services = found;
         (build_plan(&facts, &services, &wishes)?, unread)
     };
     drop(bar);
     keep(&mut plan, |path| text_of(context, path))?;
-    show(args, context, &plan, &unread)?;
+    match args.kubernetes {
+        true => show_for_kubernetes(args, context, (&plan, &services), &unread)?,
+        false => show(args, context, &plan, &unread)?,
+    }
     Ok(plan.missing().next().is_none().into())
 }
 
 /// Reads a file of the planned host as text.
-fn text_of(context: &Context, path: &Path) -> Option<String> {
+pub(super) fn text_of(context: &Context, path: &Path) -> Option<String> {
     let below = path.strip_prefix("/").unwrap_or(path);
     context.root.read(below).known().cloned()
 }
@@ -171,17 +177,7 @@ fn mount(args: &Args, path: &Path, page: PageSize, context: &Context) -> Result<
 
 fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Result<(), Failure> {
     let text = write(plan, |path| text_of(context, path));
-    // `apply` cannot use a plan that does not parse. The line of the error names the wrong flag.
-    parse(&text).map_err(|error| {
-        let value = text.lines().nth(error.line.saturating_sub(1));
-        Failure::usage(
-            format!("the plan would be invalid: {}", error.what),
-            format!(
-                "change the flag that gives: {}",
-                value.unwrap_or_default().trim()
-            ),
-        )
-    })?;
+    can_be_applied(&text)?;
     if args.output.as_deref() == Some(Path::new("-")) {
         return Context::print(&text);
     }
@@ -197,8 +193,71 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
         obstacles: &obstacles,
         unread,
         written: written.as_deref(),
+        kubernetes: None,
     };
     context.answer(Context::view(false), || planned.json(), || planned.page())
+}
+
+/// Refuses a plan that `apply` could not parse. The line of the error names the wrong flag.
+fn can_be_applied(text: &str) -> Result<(), Failure> {
+    let parsed = parse(text).map_err(|error| {
+        let value = text.lines().nth(error.line.saturating_sub(1));
+        Failure::usage(
+            format!("the plan would be invalid: {}", error.what),
+            format!(
+                "change the flag that gives: {}",
+                value.unwrap_or_default().trim()
+            ),
+        )
+    });
+    parsed.map(drop)
+}
+
+/// Prints the requests of pods, and writes values of the chart.
+fn show_for_kubernetes(
+    args: &Args,
+    context: &Context,
+    (plan, services): (&Plan, &[Service]),
+    unread: &[String],
+) -> Result<(), Failure> {
+    let kubernetes = KubernetesPlan::new(plan, services, args.name.as_deref());
+    if kubernetes.pools.is_empty() {
+        return Err(Failure::missing(
+            "--kubernetes: the plan reserves no pages, so pods need no request",
+            "hugeleaf guard --help    # promotes running pods",
+        ));
+    }
+    let for_nodes = write(&kubernetes.for_nodes, |_| None);
+    can_be_applied(&for_nodes)?;
+    let file = args.output.as_deref();
+    let to_stdout = file == Some(Path::new("-"));
+    let written = file.map(|file| file.display().to_string());
+    let notes = [plan.notes.as_slice(), unread].concat();
+    let view = KubernetesView {
+        plan: &kubernetes,
+        for_nodes: &for_nodes,
+        notes: &notes,
+        written: written.as_deref(),
+    };
+    match file {
+        Some(_) if to_stdout => return Context::print(&view.values()),
+        Some(file) => save(file, &view.values())?,
+        None => {}
+    }
+    if !context.json {
+        return Context::print(&view.text());
+    }
+    let all = steps(plan);
+    let (looked, obstacles) = inspect(&context.root, &all);
+    let planned = PlanView {
+        plan,
+        steps: &looked,
+        obstacles: &obstacles,
+        unread,
+        written: written.as_deref(),
+        kubernetes: Some(view),
+    };
+    Context::print(&planned.json())
 }
 
 /// Writes the plan. An existing file is kept because it may be an edited plan.

@@ -98,6 +98,78 @@ fn a_kubelet_that_was_started_before_the_pool() {
     }
 }
 
+/// The kubelet's limits stop the server in each of these pods, for three reasons. `why` and `verify` name the reason, and the
+/// line of the pod's YAML.
+#[test]
+fn captured_pods() {
+    const NEEDS: &str = "resources.limits: hugepages-2Mi: 514Mi";
+    let cases = [
+        (
+            "pods/limit-0-after-resize",
+            "an in-place resize of the pod set its limits to 0",
+            "# delete the pod, so that it is recreated with its resources.limits: hugepages-2Mi: 516Mi",
+            "cgroup-reservation",
+        ),
+        (
+            "pods/pool-newer-than-kubelet",
+            "the kubelet started before the pool had its present size",
+            "# on the node: systemctl restart kubelet; then the pod's resources.limits: hugepages-2Mi: 514Mi",
+            "cgroup-reservation",
+        ),
+        (
+            "pods/pool-without-request",
+            "the pod requests no pages of this size",
+            "# the pod's resources.limits: hugepages-2Mi: 514Mi; or huge_pages = off",
+            "cgroup-fault",
+        ),
+    ];
+    for (host, cause, remedy, id) in cases {
+        let found = why(host);
+        assert_eq!(found[0], id, "{host}: {found:?}");
+        assert!(
+            found[1].contains(cause) && found[2].starts_with(remedy),
+            "{host}: {found:#?}"
+        );
+        has(&findings(host, "verify"), "cgroup-limit", cause, remedy);
+        // The kubelet overwrites a limit that somebody else sets.
+        for command in ["status", "verify"] {
+            let all = findings(host, command);
+            assert!(
+                !all.iter().any(|f| f[2].contains("> /sys/fs/cgroup")),
+                "{host}: {all:#?}"
+            );
+        }
+    }
+    let resized = findings("pods/limit-0-after-resize", "verify");
+    has(
+        &resized,
+        "pod-limits-zero",
+        "its containers were given 516M",
+        "hugepages-2Mi: 516Mi",
+    );
+    let newer = findings("pods/pool-newer-than-kubelet", "verify");
+    has(
+        &newer,
+        "kubelet-before-pool",
+        "allows all pods 256M on pages of 2M, but the pool has 600 pages. The kubelet started before the pool grew, and \
+         offers the other 944M to no pod",
+        "systemctl restart kubelet",
+    );
+    let without = findings("pods/pool-without-request", "status");
+    has(
+        &without,
+        "cgroup-faults-only",
+        "SIGBUS",
+        "# the pod's resources.limits: hugepages-2Mi",
+    );
+    let without = findings("pods/pool-without-request", "verify");
+    assert!(
+        !without.iter().any(|f| f[0] == "kubelet-before-pool"),
+        "{without:#?}"
+    );
+    assert!(why("pods/pool-without-request")[2].contains(NEEDS));
+}
+
 #[test]
 fn a_file_that_asks_for_more_than_there_is() {
     for command in ["status", "verify"] {

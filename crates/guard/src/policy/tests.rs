@@ -19,6 +19,8 @@ struct Program {
     large: Bytes,
     /// Part of `small` that no promotion gets.
     stuck: Bytes,
+    /// Part of `small` that a scan knows to be misaligned.
+    misaligned: Bytes,
     /// The metric's ratio, huge over base; `None` if the metric cannot be read.
     ratio: Option<f64>,
     /// True if holds agree with the pairs; `None` if they cannot be completed.
@@ -99,6 +101,7 @@ impl Sim {
             small: Bytes::from_mib(small),
             large: Bytes::ZERO,
             stuck: Bytes::ZERO,
+            misaligned: Bytes::ZERO,
             ratio: Some(1.0),
             held: Some(true),
             saving: false,
@@ -140,6 +143,7 @@ impl Sim {
                 self.closer_looks += 1;
                 seen.closer = Some(TreeDetail {
                     saving: program.saving,
+                    misaligned: program.misaligned.min(program.small),
                     thp_disabled: program.thp_disabled,
                     room: program.room,
                     file: Some(crate::observation::FileId {
@@ -389,6 +393,39 @@ fn what_cannot_be_moved_is_not_tried_at_every_look() {
         "{}",
         sim.closer_looks
     );
+}
+
+/// Only a restart helps, so nothing is tried, and it does not count as managed.
+#[test]
+fn misaligned_memory_is_named_and_not_managed() {
+    let mut sim = Sim::new(ALL).with(7, 1024).with(8, 1024);
+    sim.program(7).stuck = Bytes::from_mib(1024);
+    sim.program(7).misaligned = Bytes::from_mib(1024);
+    // Enough of it is aligned.
+    sim.program(8).stuck = Bytes::from_mib(600);
+    sim.program(8).misaligned = Bytes::from_mib(600);
+    sim.run(DAY);
+    assert_eq!(sim.standing(7).state, TreeState::Skipped);
+    assert_eq!(sim.standing(7).reason, "misaligned");
+    assert!(
+        sim.standing(7)
+            .text
+            .starts_with("1G of 1G on base pages is misaligned")
+    );
+    assert!(sim.done.iter().all(|(_, decision)| decision.id.pid != 7));
+    assert_eq!(sim.standing(8).state, TreeState::Managed);
+}
+
+/// An earlier build promoted what it did not know to be misaligned.
+#[test]
+fn an_attempt_on_misaligned_memory_manages_nothing() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.program(7).stuck = Bytes::from_mib(1024);
+    sim.run(HOUR);
+    assert_eq!(sim.standing(7).state, TreeState::Managed);
+    sim.program(7).misaligned = Bytes::from_mib(1024);
+    sim.run(HOUR);
+    assert_eq!(sim.standing(7).reason, "misaligned");
 }
 
 #[test]

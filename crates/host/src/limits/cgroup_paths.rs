@@ -2,8 +2,10 @@
 
 use std::path::{Component, Path};
 
+use super::namespace_root;
 use crate::fact::Fact;
 use crate::parse_helpers::MountLine;
+use crate::process::proc_parsers::parse_cgroup;
 use crate::root::Root;
 
 /// A mounted hierarchy that may have a controller.
@@ -57,7 +59,13 @@ pub fn mounts_in(lines: &str, controller: &str) -> Vec<CgroupMount> {
             top: unescape(top),
         })
     };
-    lines.lines().filter_map(parse).collect()
+    let mut found: Vec<CgroupMount> = Vec::new();
+    for mount in lines.lines().filter_map(parse) {
+        // A later mount covers an earlier one at the same place.
+        found.retain(|covered| covered.at != mount.at);
+        found.push(mount);
+    }
+    found
 }
 
 /// Returns a cgroup's path in its hierarchy, given that path or the path of its folder. Removes nothing but the mount
@@ -73,6 +81,7 @@ pub(crate) fn in_hierarchy(root: &Root, path: &str) -> std::path::PathBuf {
         .flatten()
         .filter_map(|mount| Some((mount, path.strip_prefix(&mount.at).ok()?)));
     match inside.max_by_key(|(mount, _)| mount.at.len()) {
+        Some((mount, rest)) if mount.is_above_namespace() => Path::new("/").join(rest),
         Some((mount, rest)) => Path::new(&mount.top).join(rest),
         None => path.to_owned(),
     }
@@ -99,36 +108,111 @@ pub fn cgroup_in(text: &str, version: u8, controller: &str) -> Option<String> {
     })
 }
 
-/// Returns the paths below a mount of the cgroup in a `cgroup` file and of those above it, its own first. A cgroup
-/// outside the reader's cgroup namespace (`/../…`) has no path here.
+/// A cgroup's path as the kernel shows it to a reader in a cgroup namespace (cgroup_namespaces(7)): `up` steps up from the
+/// root of that namespace, then these names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ShownPath {
+    pub(super) up: usize,
+    pub(super) names: Vec<String>,
+}
+
+impl ShownPath {
+    /// Parses a path. `None` if it steps up below a name, which the kernel never shows.
+    pub(super) fn parse(path: &str) -> Option<ShownPath> {
+        let mut parts = Path::new(path).components().peekable();
+        parts.next_if_eq(&Component::RootDir);
+        let mut up = 0;
+        while parts.next_if_eq(&Component::ParentDir).is_some() {
+            up += 1;
+        }
+        let name = |part: Component<'_>| match part {
+            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+            _ => None,
+        };
+        let names = parts.map(name).collect::<Option<Vec<String>>>()?;
+        Some(ShownPath { up, names })
+    }
+}
+
+impl CgroupMount {
+    /// True if the mount shows a hierarchy from above the root of the reader's cgroup namespace, as where a pod mounts the
+    /// host's `/sys/fs/cgroup`.
+    pub(super) fn is_above_namespace(&self) -> bool {
+        ShownPath::parse(&self.top).is_some_and(|top| top.up > 0 && top.names.is_empty())
+    }
+}
+
+/// Returns the names from the top of a mount down to the cgroup that the kernel shows as `path`. `None` if the mount does not
+/// show that cgroup, or if its place is unknown.
+fn names_below(
+    root: &Root,
+    mount: &CgroupMount,
+    path: &str,
+    controller: &str,
+) -> Option<Vec<String>> {
+    let (shown, top) = (ShownPath::parse(path)?, ShownPath::parse(&mount.top)?);
+    if shown.up == top.up {
+        let names = shown.names.strip_prefix(top.names.as_slice());
+        return match names {
+            Some(names) => Some(names.to_vec()),
+            // A `mounts` file, or a container without a cgroup namespace, may name the top differently.
+            None => Some(shown.names).filter(|_| shown.up == 0),
+        };
+    }
+    let steps = top.up.checked_sub(shown.up)?;
+    if !top.names.is_empty() {
+        return None;
+    }
+    let above = namespace_root::names_above(root, mount, controller)?;
+    let mut names = above.get(..steps)?.to_vec();
+    names.extend(shown.names);
+    Some(names)
+}
+
+fn joined(names: &[String]) -> String {
+    let each = names.iter().map(|name| format!("/{name}"));
+    each.collect()
+}
+
+/// Returns the path below a mount of the cgroup that the kernel shows as `path`; empty at the top.
+pub(super) fn path_below(
+    root: &Root,
+    mount: &CgroupMount,
+    path: &str,
+    controller: &str,
+) -> Option<String> {
+    names_below(root, mount, path, controller).map(|names| joined(&names))
+}
+
+/// Returns the paths below a mount of the cgroup in a `cgroup` file and of those above it, its own first. Empty for a cgroup
+/// that the mount does not show.
 pub(super) fn own_and_above(
+    root: &Root,
     mount: &CgroupMount,
     text: &str,
     controller: &str,
-) -> impl Iterator<Item = String> {
+) -> Vec<String> {
     let own = cgroup_in(text, mount.version, controller);
-    let own = own.filter(|path| {
-        !Path::new(path)
-            .components()
-            .any(|c| c == Component::ParentDir)
-    });
-    let own = own.map(|path| {
-        let top = mount.top.trim_end_matches('/');
-        let rest = path.strip_prefix(top);
-        let below = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        below.map_or(path.clone(), |rest| {
-            format!("/{}", rest.trim_start_matches('/'))
-        })
-    });
-    let above = own.map(|path| {
-        let all = Path::new(&path)
-            .ancestors()
-            .map(|above| above.to_string_lossy());
-        all.map(|path| path.trim_end_matches('/').to_owned())
-            .collect()
-    });
-    let above: Vec<String> = above.unwrap_or_default();
-    above.into_iter()
+    let names = own.and_then(|path| names_below(root, mount, &path, controller));
+    let above = |names: Vec<String>| {
+        let lengths = (0..=names.len()).rev();
+        lengths.map(|n| joined(&names[..n])).collect()
+    };
+    names.map_or_else(Vec::new, above)
+}
+
+/// Returns a process's cgroup as its path in the hierarchy, from its `cgroup` file. In a cgroup namespace the kernel shows the
+/// cgroups outside of it by steps up (`/../POD`), which are resolved if the hierarchy is mounted. Otherwise they stay.
+pub(crate) fn of_process(root: &Root, text: &str) -> Option<String> {
+    let line = parse_cgroup(text)?;
+    if !line.path.starts_with("/..") {
+        return Some(line.path.to_owned());
+    }
+    let mounts = mounts(root, line.controller).into_iter();
+    let mut mounts =
+        mounts.filter(|mount| mount.version == line.version && mount.is_above_namespace());
+    let placed = mounts.find_map(|mount| path_below(root, &mount, line.path, line.controller));
+    Some(placed.unwrap_or_else(|| line.path.to_owned())).filter(|path| !path.is_empty())
 }
 
 /// Joins a path below the root, without the leading slash, which would leave it.

@@ -30,7 +30,7 @@ pub fn read_shared_limit(root: &Root) -> Option<SharedLimit> {
     let mut guests: Vec<SharedLimit> = Vec::new();
     for mount in mounts(root, "memory") {
         let mut oom_group = false;
-        for path in own_and_above(&mount, &text, "memory") {
+        for path in own_and_above(root, &mount, &text, "memory") {
             let group = root.parse(below(&mount.at, &path, "memory.oom.group"), number);
             oom_group |= group.get() == Some(1);
             let limits = memory::of_cgroup(root, &mount, &path).into_iter();

@@ -1,7 +1,11 @@
 use std::io::ErrorKind;
 
+use hugeleaf_testkit::cgroup::MemoryCgroup;
+use hugeleaf_testkit::process::{holder, rerun_test, works};
+use hugeleaf_testkit::{eventually, is_root, not_run};
 use hugeleaf_units::Bytes;
 
+use super::cgroup_paths::in_hierarchy;
 use super::*;
 use crate::model::HugetlbLimitKind;
 use proptest::prelude::*;
@@ -251,12 +255,191 @@ fn no_controller_is_absent() {
     );
 }
 
+/// The reader's cgroup is `/k/burst/p1/c1`, the root of its namespace. It mounts the hierarchy's top.
+fn files_of_pod() -> Vec<(&'static str, &'static str)> {
+    vec![
+        (
+            "proc/self/mountinfo",
+            "30 20 0:26 /../../../.. /cg ro - cgroup2 cgroup2 rw\n",
+        ),
+        ("proc/self/cgroup", "0::/\n"),
+        ("proc/self/status", "Name:\tx\nPid:\t90\nNSpid:\t90\t7\n"),
+        ("proc/8/cgroup", "0::/../c2\n"),
+        ("proc/9/cgroup", "0::/../../p2/c3\n"),
+        ("proc/10/cgroup", "0::/../../../../system/db.service\n"),
+        ("proc/11/cgroup", "0::/sub\n"),
+        ("proc/12/cgroup", "0::/../../../../../above\n"),
+        ("proc/13/cgroup", "0::/../../../..\n"),
+        ("cg/cgroup.controllers", "hugetlb memory\n"),
+        ("cg/k/hugetlb.2MB.max", "8388608\n"),
+        ("cg/k/burst/p1/c1/cgroup.procs", "7\n"),
+        ("cg/k/burst/p1/c1/hugetlb.2MB.max", "0\n"),
+        ("cg/k/burst/p1/c1/sub/hugetlb.2MB.max", "0\n"),
+        ("cg/k/burst/p1/c2/cgroup.procs", "8\n"),
+        ("cg/k/burst/p1/c2/hugetlb.2MB.max", "2097152\n"),
+        ("cg/k/burst/p2/c3/cgroup.procs", "9\n90\n"),
+        ("cg/k/burst/p2/c3/hugetlb.2MB.max", "4194304\n"),
+        // Another pod with the same names, elsewhere.
+        ("cg/k/best/p2/c3/cgroup.procs", "70\n"),
+        ("cg/k/best/p2/c3/hugetlb.2MB.max", "6291456\n"),
+        ("cg/system/db.service/hugetlb.2MB.max", "2097152\n"),
+        ("cg/c2/hugetlb.2MB.max", "0\n"),
+    ]
+}
+
+fn without<'a>(files: &[(&'a str, &'a str)], name: &str) -> Vec<(&'a str, &'a str)> {
+    let others = files.iter().filter(|(path, _)| *path != name);
+    others.copied().collect()
+}
+
+#[test]
+fn a_pod_with_a_cgroup_namespace_sees_the_limits_of_others() {
+    let files = files_of_pod();
+    let (_dir, root) = host(&files);
+    let of = |pid: u32| read_limits(&root, pid);
+    assert_eq!(hugetlb(&of(8)), ["/k/burst/p1/c2", "/k"]);
+    assert_eq!(hugetlb(&of(9)), ["/k/burst/p2/c3", "/k"]);
+    assert_eq!(hugetlb(&of(10)), ["/system/db.service"]);
+    assert_eq!(
+        hugetlb(&of(11)),
+        ["/k/burst/p1/c1/sub", "/k/burst/p1/c1", "/k"]
+    );
+    assert_eq!(hugetlb(&of(12)), [""; 0]);
+    assert_eq!(hugetlb(&of(13)), [""; 0]);
+    assert_eq!(
+        hugetlb(&read_limits(&root, "self")),
+        ["/k/burst/p1/c1", "/k"]
+    );
+    let of_process = |text: &str| cgroup_paths::of_process(&root, text);
+    for (shown, placed) in [
+        ("/../c2", Some("/k/burst/p1/c2")),
+        ("/../../../../system/db.service", Some("/system/db.service")),
+        ("/../../../../../above", Some("/../../../../../above")),
+        ("/../../../..", None),
+        ("/sub", Some("/sub")),
+    ] {
+        let found = of_process(&format!("0::{shown}\n"));
+        assert_eq!(found.as_deref(), placed, "{shown}");
+    }
+    assert_eq!(
+        in_hierarchy(&root, "/cg/k/burst/p1"),
+        Path::new("/k/burst/p1")
+    );
+}
+
+/// A runtime may mount the container's own cgroup first, and the host's hierarchy over it.
+#[test]
+fn the_last_mount_at_a_place_counts() {
+    let lines =
+        "30 20 0:26 / /cg ro - cgroup2 cgroup2 rw\n31 20 0:26 /../.. /cg ro - cgroup2 cgroup2 rw\n";
+    let tops: Vec<String> = mounts_in(lines, "memory")
+        .into_iter()
+        .map(|m| m.top)
+        .collect();
+    assert_eq!(tops, ["/../.."]);
+}
+
+/// Without proof of the reader's own place, no folder is chosen by its name, even if only one has it.
+#[test]
+fn a_cgroup_without_a_known_place_has_no_limits() {
+    let all = files_of_pod();
+    for missing in ["cg/k/burst/p1/c1/cgroup.procs", "proc/self/status"] {
+        let (_dir, root) = host(&without(&all, missing));
+        for pid in [8, 9, 11] {
+            assert_eq!(hugetlb(&read_limits(&root, pid)), [""; 0], "{missing}");
+        }
+        assert_eq!(hugetlb(&read_limits(&root, 10)), ["/system/db.service"]);
+        assert!(read_limits(&root, 9).is_in_container);
+    }
+}
+
+#[test]
+fn a_kept_place_must_still_be_the_readers() {
+    let (dir, root) = host(&files_of_pod());
+    assert_eq!(hugetlb(&read_limits(&root, 8)), ["/k/burst/p1/c2", "/k"]);
+    // The reader's whole pod moved, which its own path does not show.
+    let at = |name: &str| dir.path().join("cg/k").join(name);
+    std::fs::create_dir_all(at("other")).unwrap();
+    std::fs::rename(at("burst/p1"), at("other/p1")).unwrap();
+    assert_eq!(hugetlb(&read_limits(&root, 8)), ["/k/other/p1/c2", "/k"]);
+}
+
+/// Reads limits in a cgroup namespace of its own, in the hierarchy of this host.
+#[test]
+fn limits_in_a_real_cgroup_namespace() {
+    const TEST: &str = "limits::tests::limits_in_a_real_cgroup_namespace";
+    const PIDS: &str = "HUGELEAF_TEST_PIDS";
+    if let Ok(pids) = std::env::var(PIDS) {
+        let root = Root::live();
+        let paths: Vec<Vec<String>> = ["self"]
+            .into_iter()
+            .chain(pids.split(' '))
+            .map(|pid| {
+                let text = root.read(format!("proc/{pid}/cgroup")).or_default();
+                assert!(pid == "self" || text.contains(":/../"), "{pid}: {text}");
+                let limits = read_limits(&root, pid).memory;
+                limits.into_iter().map(|limit| limit.path).collect()
+            })
+            .collect();
+        let name = |path: &str| path.trim_start_matches('/').to_owned();
+        let found: Vec<Vec<String>> = paths
+            .iter()
+            .map(|paths| paths.iter().map(|path| name(path)).collect())
+            .collect();
+        let [own, inside, other] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(own, inside);
+        assert!(own.len() == 1 && own[0].ends_with("-reader"), "{found:?}");
+        assert!(
+            other.len() == 1 && other[0].ends_with("-other"),
+            "{found:?}"
+        );
+        return;
+    }
+    if !is_root() || !works("unshare", &["--cgroup", "true"]) {
+        return not_run(TEST, "needs root and unshare (util-linux)");
+    }
+    let new = |name: &str, mib| {
+        let name = format!("hugeleaf-test-{}-{name}", std::process::id());
+        MemoryCgroup::new(&name, Bytes::from_mib(mib))
+    };
+    let (Some(reader), Some(other)) = (new("reader", 200), new("other", 100)) else {
+        return not_run(TEST, "needs a memory controller");
+    };
+    let below = [(&reader, "own"), (&reader, "inside"), (&other, "other")];
+    let [own, inside, outside] = below.map(|(cgroup, name)| {
+        let folder = cgroup.processes().with_file_name(name);
+        std::fs::create_dir(&folder).unwrap();
+        folder
+    });
+    let join = |folder: &Path, pid: u32| {
+        std::fs::write(folder.join("cgroup.procs"), pid.to_string()).unwrap();
+    };
+    let holders = [&inside, &outside].map(|folder| {
+        let child = holder(1, None);
+        join(folder, child.0.id());
+        child
+    });
+    let pids = format!("{PIDS}={} {}", holders[0].pid(), holders[1].pid());
+    let enter = format!(
+        "echo $$ > {}/cgroup.procs && exec unshare --cgroup \"$0\" \"$@\"",
+        own.display()
+    );
+    rerun_test(TEST, &["env", &pids, "sh", "-c", &enter]);
+    drop(holders);
+    for folder in [own, inside, outside] {
+        eventually(|| std::fs::remove_dir(&folder).map_err(|e| e.to_string()));
+    }
+}
+
 proptest! {
     /// Checks that no path and no mount leads to a file outside the mount.
     #[test]
     fn no_path_leaves_the_mount(top in "(/|(/(a|b|\\.\\.)){0,3})", path in "(/(a|b|\\.|\\.\\.)){0,4}") {
         let mount = CgroupMount { version: 2, at: "/cg".to_owned(), top };
-        for below in own_and_above(&mount, &format!("0::{path}\n"), "memory") {
+        let root = Root::at("/nonexistent");
+        for below in own_and_above(&root, &mount, &format!("0::{path}\n"), "memory") {
             prop_assert!(!below.contains("..") && (below.is_empty() || below.starts_with('/')));
         }
     }

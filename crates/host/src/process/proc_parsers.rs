@@ -195,10 +195,22 @@ pub fn parse_memlock(text: &str) -> Result<(Option<Bytes>, Option<Bytes>), Parse
     Ok((None, None))
 }
 
-/// Returns the cgroup that accounts a process, derived from `/proc/PID/cgroup` (cgroups(7)): the memory
-/// controller's path, else systemd's own, else the unified hierarchy's.
-pub fn parse_cgroup(text: &str) -> Option<String> {
-    let mut best: Option<(u8, &str)> = None;
+/// A line of `/proc/PID/cgroup` (cgroups(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CgroupLine<'a> {
+    /// Version of the hierarchy, 1 or 2.
+    pub version: u8,
+    /// A controller of the hierarchy; empty in version 2.
+    pub controller: &'static str,
+    pub path: &'a str,
+}
+
+/// Returns the line of the cgroup that accounts a process: the memory controller's, else systemd's own, else the unified
+/// hierarchy's.
+pub fn parse_cgroup(text: &str) -> Option<CgroupLine<'_>> {
+    const MEMORY: &str = "memory";
+    const SYSTEMD: &str = "name=systemd";
+    let mut best: Option<(u8, CgroupLine<'_>)> = None;
     for line in text.lines() {
         let mut parts = line.splitn(3, ':');
         let (Some(id), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
@@ -207,17 +219,22 @@ pub fn parse_cgroup(text: &str) -> Option<String> {
         };
         // A hybrid host mounts an empty unified hierarchy next to the real ones, so its path has the
         // lowest rank. `/` is never taken.
-        let rank = match (id, controllers) {
-            ("0", "") => 1,
-            (_, "name=systemd") => 2,
-            (_, list) if list.split(',').any(|c| c == "memory") => 3,
+        let (rank, version, controller) = match (id, controllers) {
+            ("0", "") => (1, 2, ""),
+            (_, SYSTEMD) => (2, 1, SYSTEMD),
+            (_, list) if list.split(',').any(|c| c == MEMORY) => (3, 1, MEMORY),
             _ => continue,
         };
         if path != "/" && best.is_none_or(|(r, _)| rank > r) {
-            best = Some((rank, path));
+            let line = CgroupLine {
+                version,
+                controller,
+                path,
+            };
+            best = Some((rank, line));
         }
     }
-    best.map(|(_, path)| path.to_owned())
+    best.map(|(_, line)| line)
 }
 
 /// Iterates over the units of the system's manager in a cgroup's path: slices, then at most one service or scope.
@@ -319,10 +336,10 @@ mod tests {
     #[test]
     fn cgroups_and_units() {
         let v2 = "0::/system.slice/system-postgresql.slice/postgresql@15-main.service\n";
-        let path = parse_cgroup(v2).unwrap();
+        let path = parse_cgroup(v2).unwrap().path;
         assert_eq!(unit_of(&path).unwrap(), "postgresql@15-main.service");
         let hybrid = "5:memory:/docker/abc\n1:name=systemd:/docker/abc\n0::/\n";
-        assert_eq!(parse_cgroup(hybrid).unwrap(), "/docker/abc");
+        assert_eq!(parse_cgroup(hybrid).unwrap().path, "/docker/abc");
         assert_eq!(parse_cgroup("0::/\n"), None);
         assert_eq!(unit_of("/docker/abc"), None);
     }

@@ -7,7 +7,7 @@ use hugeleaf_sys::{Errno, Kernel, LONGEST_UNSCANNED, PageMap, PageScanDetail, Pi
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
-use crate::limits;
+use crate::limits::{self, cgroup_paths};
 use crate::model::{
     Host, MappingRole, MappingSettings, PageUsage, Process, ProcessKind, ProcessMapping, ThpAdvice,
 };
@@ -18,7 +18,7 @@ use crate::process::maps::{
     MapLine, SmapsCounts, SmapsEntry, mappings, parse_policies, read_smaps_lines,
 };
 use crate::process::pagemap_text::{parse_pages, part_of};
-use crate::process::proc_parsers::{ProcessStat, parse_cgroup, parse_stat, parse_status, unit_of};
+use crate::process::proc_parsers::{ProcessStat, parse_stat, parse_status, unit_of};
 use crate::process::run_settings::read_run_settings;
 use crate::process::{ProcessError, ReadDetail, file_of};
 use crate::root::Root;
@@ -124,7 +124,7 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
     let cgroup = root
         .read(file_of(pid, "cgroup"))
         .text()
-        .and_then(parse_cgroup);
+        .and_then(|text| cgroup_paths::of_process(root, text));
     let kind = if stat.is_kernel_thread() {
         ProcessKind::Kernel
     } else if matches!(stat.state, 'Z' | 'X') || status.resident.is_none() {

@@ -7,7 +7,8 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use super::{PLAN, PoolRow, ServiceRow, VerifyFacts, pages_text, service_limits};
 use crate::{PageCount, ServicePlan, can_be_found, is_same, is_same_place, pages_of, promised};
 use hugeleaf_verdict::advice::{Setting, SettingChange};
-use hugeleaf_verdict::findings::{AdvisedCommand, Finding, without_pods};
+use hugeleaf_verdict::findings::{AdvisedCommand, Finding};
+use hugeleaf_verdict::pod_limits::below_pool;
 use hugeleaf_verdict::pool_programs::PoolProgram;
 use hugeleaf_verdict::{each_its_own, pool_programs};
 
@@ -520,8 +521,7 @@ fn needed_together(
 pub(super) fn unused(facts: &VerifyFacts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
         // Pods are barred from these pages, and in a container the host owns the pool.
-        let is_not_ours =
-            without_pods(facts.host, pool.page).is_some() || facts.host.is_in_container;
+        let is_not_ours = below_pool(facts.host, pool.page).is_some() || facts.host.is_in_container;
         if pool.unused <= slack(pool.total) || is_not_ours {
             return None;
         }

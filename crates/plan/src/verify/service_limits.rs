@@ -6,8 +6,9 @@ use hugeleaf_host::{HugetlbLimit, HugetlbLimitKind};
 use hugeleaf_units::Bytes;
 
 use super::{PLAN, ServiceRow, VerifyFacts};
-use hugeleaf_verdict::advice::{ChangeScope, Setting, SettingChange, of_container};
+use hugeleaf_verdict::advice::{ChangeScope, Setting, SettingChange};
 use hugeleaf_verdict::findings::{AdvisedCommand, Finding, shell_word};
+use hugeleaf_verdict::pod_limits::PodLimitCause;
 
 /// Finds a limit of its cgroup or a parent that is below the request.
 pub(super) fn cgroup(
@@ -24,17 +25,23 @@ pub(super) fn cgroup(
         let (of, allowed, then) = too_low(limit, asked)?;
         let setting = Setting::file(cgroup.limit_file(limit.size, of));
         let raised = SettingChange::new(setting, format!("{asked:#}")).from(allowed.get());
-        let next: AdvisedCommand = match service.limits.is_in_container {
-            true => of_container(limit.size, Some(asked), program(service.kind)).into(),
-            false => raised
+        let in_container = service.limits.is_in_container;
+        let cause = in_container
+            .then(|| PodLimitCause::of(facts.host, &service.limits, limit.size));
+        let next: AdvisedCommand = match cause {
+            Some(cause) => cause
+                .remedy(limit.size, asked, program(service.kind))
+                .into(),
+            None => raised
                 .in_scope(ChangeScope::Cgroup)
                 .check(facts.host)
                 .into(),
         };
+        let why = cause.map_or_else(String::new, |cause| format!(" ({})", cause.text()));
         Some(Finding::problem(
             "cgroup-limit",
             format!(
-                "{} asks for {asked} on pages of {}, but its cgroup {} allows {allowed}: {then}.",
+                "{} asks for {asked} on pages of {}, but its cgroup {} allows {allowed}{why}: {then}.",
                 row.name, limit.size, cgroup.path
             ),
             next,

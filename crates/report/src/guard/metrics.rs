@@ -142,6 +142,7 @@ struct TreeSums {
     large: Bytes,
     tables: Bytes,
     moved: Bytes,
+    misaligned: Bytes,
 }
 
 fn groups(status: &GuardStatus, series: usize) -> BTreeMap<String, TreeSums> {
@@ -152,6 +153,7 @@ fn groups(status: &GuardStatus, series: usize) -> BTreeMap<String, TreeSums> {
             large: program.huge_bytes,
             tables: program.page_tables_bytes,
             moved: program.promoted_bytes,
+            misaligned: program.misaligned_bytes,
         });
     }
     let mut sorted: Vec<(&str, TreeSums)> = all.into_iter().collect();
@@ -170,6 +172,7 @@ impl TreeSums {
         self.large += other.large;
         self.tables += other.tables;
         self.moved += other.moved;
+        self.misaligned += other.misaligned;
     }
 }
 
@@ -186,13 +189,18 @@ fn by_group(groups: &BTreeMap<String, TreeSums>) -> Vec<MetricFamily> {
         "hugeleaf_managed_bytes",
         "Memory promoted in a unit's running processes",
     );
+    let mut misaligned = MetricFamily::gauge(
+        "hugeleaf_misaligned_bytes",
+        "Shared memory on base pages that no promotion can move, because address and offset differ; a part of the eligible memory",
+    );
     for (name, group) in groups {
         memory.add([("unit", name), ("pages", "base")], group.small.as_f64());
         memory.add([("unit", name), ("pages", "huge")], group.large.as_f64());
         tables.add([("unit", name)], group.tables.as_f64());
         moved.add([("unit", name)], group.moved.as_f64());
+        misaligned.add([("unit", name)], group.misaligned.as_f64());
     }
-    vec![memory, tables, moved]
+    vec![memory, tables, moved, misaligned]
 }
 
 /// Returns the pods and containers of units, to join other metrics with those of kube-state-metrics.
@@ -290,6 +298,10 @@ fn proofs(status: &GuardStatus, series: usize) -> Vec<MetricFamily> {
         "hugeleaf_proof_ratio",
         "Result of the last test of a unit, huge over base pages, with its 95 % interval",
     );
+    let mut gain = MetricFamily::gauge(
+        "hugeleaf_proof_gain_ratio",
+        "The same result as a gain: above 1 is faster on huge pages, for metrics of either direction",
+    );
     let mut at = MetricFamily::gauge(
         "hugeleaf_proof_timestamp_seconds",
         "Time of that test, in seconds since 1970",
@@ -302,19 +314,23 @@ fn proofs(status: &GuardStatus, series: usize) -> Vec<MetricFamily> {
     }
     for (group, proof) in proven.into_iter().take(series) {
         let verdict = proof.verdict.to_string();
-        for (bound, value) in [
-            ("low", proof.low),
-            ("estimate", proof.ratio),
-            ("high", proof.high),
-        ] {
-            ratio.add(
-                [("unit", group), ("verdict", &verdict), ("bound", bound)],
-                value,
-            );
+        let labels = |bound| {
+            [
+                ("unit", group),
+                ("verdict", verdict.as_str()),
+                ("bound", bound),
+            ]
+        };
+        let bounds = ["low", "estimate", "high"];
+        for (bound, value) in bounds.into_iter().zip([proof.low, proof.ratio, proof.high]) {
+            ratio.add(labels(bound), value);
+        }
+        for (bound, value) in bounds.into_iter().zip(proof.gain().into_iter().flatten()) {
+            gain.add(labels(bound), value);
         }
         at.add([("unit", group)], proof.at as f64);
     }
-    vec![ratio, at]
+    vec![ratio, gain, at]
 }
 
 fn host(status: &GuardStatus) -> Vec<MetricFamily> {

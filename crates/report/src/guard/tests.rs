@@ -9,6 +9,7 @@ use hugeleaf_guard::{
     RuleAction, TestVerdict, TreeState, TreeStatus,
 };
 use hugeleaf_proof::Verdict;
+use hugeleaf_proof::stats::BetterDirection;
 use hugeleaf_units::Bytes;
 
 fn proven() -> TestVerdict {
@@ -19,6 +20,7 @@ fn proven() -> TestVerdict {
         high: 1.16,
         pairs: 12,
         metric: "redis:127.0.0.1:6379".into(),
+        better: Some(BetterDirection::Higher),
         at: 1_800_000_000,
     }
 }
@@ -57,6 +59,7 @@ pub fn program(pid: u32, name: &str, state: TreeState) -> ProcessTreeStatus {
         },
         base_bytes: Bytes::from_mib(if is_kept { 12 } else { 1024 }),
         huge_bytes: Bytes::from_mib(if is_kept { 4096 } else { 0 }),
+        misaligned_bytes: Bytes::ZERO,
         coverage: Some(if is_kept { 0.997 } else { 0.0 }),
         page_tables_bytes: Bytes::from_mib(9),
         cpu: Some(0.42),

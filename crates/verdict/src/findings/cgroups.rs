@@ -1,10 +1,11 @@
 //! cgroups that limit hugetlb pages.
 
 use hugeleaf_host::{Fact, Host, HugetlbCgroup, HugetlbLimit, HugetlbLimitKind, Pool};
-use hugeleaf_units::{Bytes, PageSize, Pages};
+use hugeleaf_units::Bytes;
 
 use super::{AdvisedCommand, Finding, shell_word};
-use crate::advice::{ChangeScope, Setting, SettingChange, of_container};
+use crate::advice::{ChangeScope, Setting, SettingChange, of_container, of_resized_pod};
+use crate::pod_limits::{below_pool, is_of_all_pods, is_shut};
 
 fn limits(host: &Host) -> impl Iterator<Item = (&HugetlbCgroup, &HugetlbLimit)> {
     let cgroups = host.cgroups.entries().iter();
@@ -40,7 +41,9 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
         .collect();
     let (cgroup, limit) = open.first()?;
     let allowed = limit.fault_limit.get().flatten().unwrap_or_default();
-    let next: AdvisedCommand = if host.is_in_container {
+    // The kubelet sets the limits of pods, also seen from their node.
+    let is_pod = cgroup.path.contains("kubepods");
+    let next: AdvisedCommand = if host.is_in_container || is_pod {
         of_container(limit.size, None, "").into()
     } else if limit.reservation_limit.is_absent() {
         // The kernel has no reservation limits (before Linux 5.7), so only reading the counter is left.
@@ -63,66 +66,61 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
     ))
 }
 
-/// Finds a Kubernetes node whose pods may neither reserve nor use pages of a size, although the pool has free ones. The
-/// kubelet reads the pools only once, at its start (kubernetes #72307).
+/// Finds a Kubernetes node that offers pods fewer pages of a size than the pool has. The kubelet reads the pools only once, at
+/// its start (kubernetes #72307). Without any pages, pods with a request cannot start.
 pub fn kubelet(host: &Host) -> Option<Finding> {
-    let (pool, cgroup) = host
-        .totals()
-        .find_map(|pool| Some((pool, without_pods(host, pool.size)?)))?;
-    Some(Finding::problem(
-        "kubelet-before-pool",
-        format!(
-            "Both limits of cgroup {} forbid pages of {}, although the pool has {} free. The \
-             kubelet started before the pool was created, and offers none to pods.",
-            cgroup.path,
-            pool.size,
-            pool.available()
-        ),
-        "systemctl restart kubelet",
-    ))
-}
-
-/// Returns the cgroup of all pods if it may have no page of a size although the pool has free ones.
-pub fn without_pods(host: &Host, size: PageSize) -> Option<&HugetlbCgroup> {
-    let is_of_all_pods = |cgroup: &HugetlbCgroup| {
-        let name = cgroup.path.rsplit('/').next().unwrap_or_default();
-        let name = name.trim_end_matches(".slice");
-        name == "kubepods" || name.ends_with("-kubepods")
-    };
-    let has_free = host.pool(size).is_some_and(|p| p.available() > Pages(0));
-    let mut limits = limits(host)
-        .filter(|(cgroup, limit)| limit.size == size && is_of_all_pods(cgroup) && is_shut(limit));
-    limits.next().map(|(cgroup, _)| cgroup).filter(|_| has_free)
-}
-
-/// True if the limit allows neither faults nor reservations.
-fn is_shut(limit: &HugetlbLimit) -> bool {
-    let none = |limit: &Fact<Option<Bytes>>| limit.get().flatten() == Some(Bytes::ZERO);
-    none(&limit.fault_limit)
-        && (none(&limit.reservation_limit) || limit.reservation_limit.is_absent())
+    let offers = host.totals().filter_map(|pool| {
+        let (cgroup, allowed) = below_pool(host, pool.size)?;
+        Some((pool, cgroup, allowed))
+    });
+    let (pool, cgroup, allowed) = offers.min_by_key(|(_, _, allowed)| *allowed)?;
+    let (path, size) = (&cgroup.path, pool.size);
+    let restart = "systemctl restart kubelet";
+    if allowed.is_zero() {
+        let free = pool.available();
+        let text = format!(
+            "Both limits of cgroup {path} forbid pages of {size}, although the pool has {free} \
+             free. The kubelet started before the pool was created, and offers none to pods."
+        );
+        return Some(Finding::problem("kubelet-before-pool", text, restart));
+    }
+    let has = pool.persistent();
+    let more = has.in_bytes(size) - allowed;
+    let text = format!(
+        "Cgroup {path} allows all pods {allowed} on pages of {size}, but the pool has {has} pages. \
+         The kubelet started before the pool grew, and offers the other {more} to no pod."
+    );
+    Some(Finding::warning("kubelet-before-pool", text, restart))
 }
 
 /// Finds a pod with limit 0 that has pages, or has a container that may have some. An in-place resize sets the pod's limits
 /// to 0 (kubernetes #141991).
 pub fn resized_pod(host: &Host) -> Option<Finding> {
-    let (pod, limit) = limits(host).find(|(pod, limit)| {
+    let (pod, limit, given) = limits(host).find_map(|(pod, limit)| {
         let is_pod = pod.path.split('/').skip(2).any(|part| part.contains("pod"));
+        if !is_pod || !pod.path.contains("kubepods") || is_of_all_pods(pod) || !is_shut(limit) {
+            return None;
+        }
         let inside = format!("{}/", pod.path);
-        let mut of_size = limits(host).filter(|(_, l)| l.size == limit.size);
-        let allows = |(c, l): (&HugetlbCgroup, &HugetlbLimit)| {
-            c.path.starts_with(&inside) && l.fault_limit.get().flatten() > Some(Bytes::ZERO)
-        };
-        let uses = limit.usage(HugetlbLimitKind::Faults) > Bytes::ZERO;
-        is_pod && pod.path.contains("kubepods") && is_shut(limit) && (uses || of_size.any(allows))
+        let of_size = limits(host).filter(|(_, l)| l.size == limit.size);
+        let containers = of_size.filter_map(|(cgroup, limit)| {
+            let name = cgroup.path.strip_prefix(&inside)?;
+            let allowed = limit.fault_limit.get().flatten();
+            allowed.filter(|_| !name.contains('/'))
+        });
+        // A container without a limit of its own has at least its pages.
+        let given: Bytes = containers.sum();
+        let given = given.max(limit.usage(HugetlbLimitKind::Faults));
+        (given > Bytes::ZERO).then_some((pod, limit, given))
     })?;
     Some(Finding::problem(
         "pod-limits-zero",
         format!(
             "Both limits of cgroup {} forbid more pages of {}, although its containers were given \
-             some. An in-place resize of a pod sets the limits to 0.",
+             {given}. An in-place resize of a pod sets the limits to 0.",
             pod.path, limit.size
         ),
-        "# delete the pod, so that it is recreated with its limits",
+        of_resized_pod(limit.size, given),
     ))
 }
 
@@ -164,6 +162,7 @@ pub fn limit_hit(host: &Host) -> Option<Finding> {
 mod tests {
     use super::super::tests::testing::{healthy, ids, pool, size};
     use super::*;
+    use hugeleaf_units::Pages;
 
     fn limited(
         fault: Option<u64>,
@@ -243,10 +242,11 @@ mod tests {
             let found = super::super::findings(&host);
             assert_eq!(ids(found), ["kubelet-before-pool"], "{path}");
         }
-        // A pod's own cgroup, a nonzero limit, and a pool without free pages.
+        // A pod's own cgroup, the limit of the whole pool, and a pool without free pages.
+        let whole = size("2M").bytes() * host.pools[0].all().get();
         for near in [
             cgroup("/kubepods.slice/kubepods-pod1.slice", 0, 0),
-            cgroup("/kubepods", 2 << 20, 0),
+            cgroup("/kubepods", whole.get(), 0),
         ] {
             host.cgroups = Fact::Known(vec![near]);
             assert_eq!(kubelet(&host), None);
@@ -257,12 +257,41 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_that_grew_after_the_kubelet_started() {
+        let mut host = healthy();
+        let whole = size("2M").bytes() * host.pools[0].all().get();
+        let page = size("2M").bytes();
+        host.cgroups = Fact::Known(vec![cgroup("/kubepods.slice", (whole - page).get(), 0)]);
+        let found = kubelet(&host).unwrap();
+        assert_eq!(found.severity, super::super::Severity::Warning);
+        assert!(found.text.contains("the other 2M"), "{}", found.text);
+        // Surplus pages come and go.
+        host.pools[0].surplus = Fact::Known(Pages(1));
+        assert_eq!(kubelet(&host), None);
+        // The pool of a size without any page for pods comes first.
+        host.pools[0].surplus = Fact::Known(Pages(0));
+        let none = cgroup("/kubepods", 0, 0);
+        host.pools[0].free = Fact::Known(Pages(600));
+        host.cgroups = Fact::Known(vec![none]);
+        assert_eq!(
+            kubelet(&host).unwrap().severity,
+            super::super::Severity::Problem
+        );
+    }
+
+    #[test]
     fn a_pod_that_was_resized_in_place() {
         let mut host = healthy();
         let pod = "/kubepods.slice/kubepods-pod1.slice";
         let container = cgroup(&format!("{pod}/cri-1.scope"), 4 << 20, 0);
         host.cgroups = Fact::Known(vec![cgroup(pod, 0, 0), container]);
-        assert_eq!(ids(resized_pod(&host)), ["pod-limits-zero"]);
+        let found = resized_pod(&host).unwrap();
+        assert_eq!(found.id, "pod-limits-zero");
+        assert!(
+            found.command.ends_with(": hugepages-2Mi: 4Mi"),
+            "{}",
+            found.command
+        );
         host.cgroups = Fact::Known(vec![cgroup(pod, 0, 2 << 20)]);
         assert_eq!(ids(resized_pod(&host)), ["pod-limits-zero"]);
         host.cgroups = Fact::Known(vec![cgroup(pod, 0, 0)]);

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use hugeleaf_host::{Host, OrphanKind, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::{AdvisedCommand, Finding, Severity, shell_word, without_pods};
+use super::{AdvisedCommand, Finding, Severity, shell_word};
 use crate::advice::{PLAN, Setting, SettingChange};
+use crate::pod_limits::below_pool;
 use crate::{clean, list};
 
 /// Share of idle pool pages in memory that justifies a warning.
@@ -19,7 +20,7 @@ pub fn idle(host: &Host, pool: &Pool) -> Option<Finding> {
     }
     let idle = pool.available().min(pool.persistent());
     // Pods want these pages but are barred from them, which is another finding.
-    if idle == Pages(0) || without_pods(host, pool.size).is_some() {
+    if idle == Pages(0) || below_pool(host, pool.size).is_some() {
         return None;
     }
     let bytes = idle.in_bytes(pool.size);

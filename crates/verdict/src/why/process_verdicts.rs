@@ -10,6 +10,7 @@ use crate::advice::{self, AdvisedCommand, ChangeScope, Setting, SettingChange};
 use crate::clean;
 use crate::eligible::{MappingKind, tmpfs_mount};
 use crate::findings::shell_word;
+use crate::pod_limits::PodLimitCause;
 use crate::pool_programs::{self, PoolProgram};
 
 use super::group_text::NOTHING;
@@ -424,8 +425,9 @@ impl ObstacleText<'_> {
         );
         let most = size.pages_for(limit.usage(of) + len).in_bytes(size);
         if limits.is_in_container {
-            let name = &self.case.process.name;
-            return (text, advice::of_container(size, Some(most), name).into());
+            let cause = PodLimitCause::of(self.case.host, limits, size);
+            let command = cause.remedy(size, most, &self.case.process.name);
+            return (format!("{text}; {}", cause.text()), command.into());
         }
         let raised = SettingChange::new(Setting::file(group.limit_file(size, of)), most.get());
         let step = raised.in_scope(ChangeScope::Cgroup).next(self.case.host);

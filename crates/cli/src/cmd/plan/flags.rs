@@ -27,7 +27,8 @@ Examples:
   hugeleaf plan postgresql@15-main.service --output pg.toml
   hugeleaf plan --postgres /var/lib/postgresql/15/main
   hugeleaf plan --bytes 8G --name cache --user app
-  hugeleaf plan --tighten --for 24h --every 1m   during a day of real load")]
+  hugeleaf plan --tighten --for 24h --every 1m   during a day of real load
+  hugeleaf plan --bytes 16G --name db --kubernetes --output values.yaml")]
 pub struct Args {
     /// Services: PID, name, systemd unit, cgroup path, or tree:PID
     #[arg(value_name = "TARGET")]
@@ -62,6 +63,9 @@ pub struct Args {
     /// Environment variable for the units, e.g. NAME=value
     #[arg(long, value_name = "NAME=VALUE")]
     pub(super) env: Vec<String>,
+    /// Print what pods request, as YAML; --output writes values for the Helm chart's pool setter
+    #[arg(long, conflicts_with_all = ["run", "env"])]
+    pub(super) kubernetes: bool,
     /// Write the plan to this file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,

@@ -2,6 +2,8 @@ use super::*;
 use crate::document::TextOptions;
 use crate::exposition::{open_metrics, text};
 use crate::guard::tests::{program, status};
+use hugeleaf_proof::Verdict;
+use hugeleaf_proof::stats::BetterDirection;
 
 fn sample(all: &str, name: &str) -> f64 {
     let line = all
@@ -41,6 +43,67 @@ fn states_add_up() {
         ),
         1.07
     );
+}
+
+/// A latency that falls is a gain, like a throughput that rises.
+#[test]
+fn the_gain_of_a_proof_has_one_direction() {
+    let gain = |better, verdict, [low, ratio, high]: [f64; 3]| {
+        let mut said = status();
+        for program in &mut said.programs {
+            if let Proof::Proven(proof) = &mut program.proof_detail {
+                (proof.better, proof.verdict) = (better, verdict);
+                (proof.low, proof.ratio, proof.high) = (low, ratio, high);
+            }
+        }
+        let all = text(metrics(&said, 200));
+        ["low", "estimate", "high"].map(|bound| {
+            let labels =
+                format!("unit=\"mariadbd.service\",verdict=\"{verdict}\",bound=\"{bound}\"");
+            let name = format!("hugeleaf_proof_gain_ratio{{{labels}}}");
+            all.contains(&name)
+                .then(|| (sample(&all, &name) * 1e4).round() / 1e4)
+        })
+    };
+    let some = |values: [f64; 3]| values.map(Some);
+    let (higher, lower) = (Some(BetterDirection::Higher), Some(BetterDirection::Lower));
+    let up = [1.1, 1.25, 1.6];
+    let down = [0.625, 0.8, 0.9091];
+    assert_eq!(gain(higher, Verdict::Faster, up), some(up));
+    assert_eq!(gain(lower, Verdict::Slower, up), some(down));
+    assert_eq!(
+        gain(lower, Verdict::Unclear, [0.96, 1.0, 1.25]),
+        some([0.8, 1.0, 1.0417])
+    );
+    // Earlier builds kept no direction. A clear verdict tells it.
+    assert_eq!(gain(None, Verdict::Slower, up), some(down));
+    assert_eq!(gain(None, Verdict::Faster, up), some(up));
+    assert_eq!(gain(None, Verdict::Same, up), [None; 3]);
+    assert_eq!(
+        gain(Some(BetterDirection::Neither), Verdict::Same, up),
+        [None; 3]
+    );
+}
+
+#[test]
+fn misaligned_memory_is_a_part_of_that_on_base_pages() {
+    let mut said = status();
+    let first = &mut said.programs[0];
+    first.misaligned_bytes = first.base_bytes;
+    let unit = first.group.clone();
+    let all = text(metrics(&said, 200));
+    let base = sample(
+        &all,
+        &format!("hugeleaf_eligible_bytes{{unit=\"{unit}\",pages=\"base\"}}"),
+    );
+    assert_eq!(
+        sample(
+            &all,
+            &format!("hugeleaf_misaligned_bytes{{unit=\"{unit}\"}}")
+        ),
+        base
+    );
+    assert!(base > 0.0);
 }
 
 /// Returns the sum of the samples whose names and labels start like this.
