@@ -11,6 +11,7 @@ mod pools;
 mod rules;
 pub(crate) mod thp;
 mod unreadable;
+mod virtual_machine;
 
 pub use cgroups::without_pods;
 pub use memory::{MemoryByName, by_name};
