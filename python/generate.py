@@ -192,6 +192,7 @@ def live_answers(ask: Any) -> Iterator[tuple[str, Any]]:
                 yield ask("mem", "mem", pid)
                 yield ask("why", "why", pid)
                 yield ask("promote", "promote", "--dry-run", pid)
+                yield ask("promote", "promote", "--budget=100%", "--at-least=50%", pid)
                 yield ask("promote", "promote", "--budget=100%", "--min-resident=50%", pid)
                 yield ask("promote", "demote", "--budget=100%", pid)
                 short = ["--interval=100ms", "--settle=100ms", "--pairs=8"]

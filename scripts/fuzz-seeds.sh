@@ -47,6 +47,7 @@ seed meminfo fixtures/**/meminfo /proc/meminfo /sys/devices/system/node/node*/me
 seed buddyinfo fixtures/**/buddyinfo /proc/buddyinfo
 seed kernel_log fixtures/**/dmesg
 seed sysctl fixtures/**/sysctl.conf fixtures/**/sysctl.d/* /etc/sysctl.conf /etc/sysctl.d/*
+seed virtual_machine fixtures/**/cmdline fixtures/**/cpuinfo fixtures/**/features /proc/cpuinfo
 seed auxv fixtures/**/auxv /proc/self/auxv
 seed pages fixtures/**/pages
 seed trace_file bench/runs/**/*.trace fixtures/**/*.trace crates/**/*.trace
@@ -54,6 +55,8 @@ seed result bench/runs/**/{prove,chase,pin,mover-streams,oltp}*.json crates/proo
 seed prometheus fixtures/**/*.prom
 seed metric_text fixtures/**/redis-info*
 
+line virtual_machine '-m\0size=4194304k,slots=16\0-object\0{"qom-type":"memory-backend-memfd","id":"pc.ram","size":1073741824}\0' \
+    '-m\0128M\0-machine\0pc,memory-backend=a\0-object\0memory-backend-ram,id=a,size=1G\0-numa\0node,memdev=a\0'
 line kernel_log '<4>[    1.0] HugeTLB: allocating 100 of page size 2.00 MiB failed.  Only allocated 40 hugepages.\n'
 line sysctl 'vm.nr_hugepages = 8\n# note\n-vm/hugetlb_shm_group=5\n'
 line rings 'pos:\t0\nUserBufs:\t2\n    0: 0x7f1db1400000/65536\n    1: <none>\nPollList:\n'

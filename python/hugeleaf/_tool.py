@@ -191,19 +191,22 @@ def promote(
     longest_stall: Time | None = None,
     min_resident: Share | None = None,
     switch_thp_on: bool = False,
+    at_least: Share | None = None,
     all: bool = False,
     dry_run: bool = False,
 ) -> model.Promotion:
     """Promote the memory of running processes to huge pages, this one's (`os.getpid()`) too.
 
     The arguments are the flags of `hugeleaf promote`. `complete` of the result is False if part of
-    the memory was refused or busy. Needs root, or CAP_SYS_PTRACE and CAP_SYS_NICE.
+    the memory was refused or busy. With `at_least`, `reached` says whether that share of the eligible
+    memory is on huge pages. Needs root, or CAP_SYS_PTRACE and CAP_SYS_NICE.
     """
     flags = _flags(
         budget=_percent(budget),
         longest_stall=_time(longest_stall),
         min_resident=_percent(min_resident),
         switch_thp_on=switch_thp_on,
+        at_least=_percent(at_least),
         all=all,
         dry_run=dry_run,
     )

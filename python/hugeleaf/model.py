@@ -23,6 +23,7 @@ __all__ = [
     "Experiment",
     "Finding",
     "FreeBlocks",
+    "GuestRam",
     "HoldRound",
     "Holder",
     "Holds",
@@ -66,6 +67,7 @@ __all__ = [
     "Thp",
     "ThpSize",
     "Verdict",
+    "VirtualMachine",
     "Why",
     "WhyLine",
     "WhyProcess",
@@ -259,6 +261,7 @@ class HostLimits(Model):
     boot: str | None = None
     compaction_proactiveness: int | None = None
     hugetlb_shm_group: int | None = None
+    ksm_run: int | None = None
     memlock_bytes: int | None = None
     min_free_bytes: int | None = None
     overcommit_memory: int | None = None
@@ -396,6 +399,17 @@ class Thp(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VirtualMachine(Model):
+    """In StatusHost.virtual_machine."""
+
+    balloon: str | None = None
+    is_guest: bool | None = None
+    page_reporting_order: int | None = None
+    product: str | None = None
+    vendor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatusHost(Model):
     """In Status.host."""
 
@@ -438,6 +452,7 @@ class StatusHost(Model):
     thp: Thp | None = None
     unevictable_bytes: int | None = None
     uptime_seconds: float | None = None
+    virtual_machine: VirtualMachine
 
     _parts: ClassVar[dict[str, type[Model]]] = {
         "cgroups": CgroupLimits,
@@ -449,11 +464,13 @@ class StatusHost(Model):
         "page_sizes": StatusPageSize,
         "pools": Pool,
         "thp": Thp,
+        "virtual_machine": VirtualMachine,
     }
 
     _required: ClassVar[frozenset[str]] = frozenset(
         {
             "limits",
+            "virtual_machine",
         }
     )
 
@@ -548,6 +565,13 @@ class MappingRequest(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuestRam(Model):
+    """In Segment.guest_ram."""
+
+    backend: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict(Model):
     """In Segment.verdicts, WhyProcess.verdicts."""
 
@@ -580,6 +604,7 @@ class Segment(Model):
     asked: MappingRequest
     by_page_size: list[PageUsage] = field(default_factory=list)
     end: int
+    guest_ram: GuestRam | None = None
     locked_bytes: int | None = None
     name: str
     pss_bytes: int | None = None
@@ -593,6 +618,7 @@ class Segment(Model):
     _parts: ClassVar[dict[str, type[Model]]] = {
         "asked": MappingRequest,
         "by_page_size": PageUsage,
+        "guest_ram": GuestRam,
         "verdicts": Verdict,
     }
 
@@ -888,6 +914,7 @@ class PromotionProcess(Model):
     failed: list[LeftOut] = field(default_factory=list)
     grown_bytes: int | None = None
     left_out: list[LeftOut] = field(default_factory=list)
+    mergeable_bytes: int | None = None
     name: str
     one_way: list[LeftOut] = field(default_factory=list)
     page_tables_after_bytes: int | None = None
@@ -944,18 +971,23 @@ class PromotionTotals(Model):
 class Promotion(Model):
     """Answer of `hugeleaf promote` and `hugeleaf demote`."""
 
+    at_least: float | None = None
     call_seconds: float | None = None
     calls: int | None = None
     calls_over_bound: int | None = None
     calls_over_twice_bound: int | None = None
     complete: bool
     dry_run: bool
+    eligible_bytes: int | None = None
     estimated_seconds: float | None = None
+    huge_bytes: int | None = None
     huge_page_bytes: int | None = None
     interrupted: bool
     longest_stall_seconds: float | None = None
     paused_seconds: float | None = None
     processes: list[PromotionProcess] = field(default_factory=list)
+    reached: bool | None = None
+    rounds: int | None = None
     schema: int
     seconds: float | None = None
     skipped: list[SkippedProcess] = field(default_factory=list)

@@ -220,6 +220,52 @@ fn signals_are_as_they_were() {
     }
 }
 
+/// The C library catches signal 33 once a program has a second thread. hugeleaf has one if it reads a cgroup hierarchy that is mounted
+/// outside `/sys`, where a file system may not answer.
+#[test]
+fn signals_of_the_c_library_stay_ignored() {
+    const TEST: &str = "signals_of_the_c_library_stay_ignored";
+    // Shells and coreutils cannot ignore these signals, because the C library refuses.
+    const IGNORE: &str = "import ctypes, os, sys
+number = {'x86_64': 13, 'aarch64': 134}[os.uname().machine]
+action = (ctypes.c_size_t * 8)(1)
+for signal in (32, 33):
+    assert ctypes.CDLL(None).syscall(number, signal, action, None, ctypes.c_size_t(8)) == 0
+os.execvp(sys.argv[1], sys.argv[1:])";
+    const MOUNT: &str = "mount -t cgroup2 none \"$0\" && exec \"$@\"";
+    let tools = ["python3", "unshare"].map(|name| hugeleaf_testkit::find_program(&[name]));
+    let [Some(python), Some(unshare)] = tools else {
+        return not_run(TEST, "needs python3 and unshare (util-linux)");
+    };
+    if !is_root() {
+        return not_run(TEST, "needs root");
+    }
+    let _host = hugeleaf_testkit::host_lock::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let ignored = |launcher: &[&str]| {
+        let mut command = Command::new(&unshare);
+        command.args(["-m", "sh", "-c", MOUNT]).arg(folder.path());
+        command.arg(&python).args(["-c", IGNORE]).args(launcher);
+        let output = command
+            .args(["grep", "SigIgn", "/proc/self/status"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        stdout(&output)
+    };
+    let own = env!("CARGO_BIN_EXE_hugeleaf");
+    let plain = ignored(&["env"]);
+    let mask = plain.split_whitespace().last().unwrap();
+    let mask = u64::from_str_radix(mask, 16).unwrap();
+    assert_eq!(mask >> 31 & 3, 3, "{plain}");
+    for launcher in [
+        &[own, "run", "--"][..],
+        &[own, "run", "--report", "/dev/null", "--"],
+    ] {
+        assert_eq!(ignored(launcher), plain, "{launcher:?}");
+    }
+}
+
 #[test]
 fn statuses_of_env() {
     let _host = hugeleaf_testkit::host_lock::shared();

@@ -18,7 +18,7 @@ use hugeleaf_verdict::findings::findings;
 use serde_json::Value;
 
 /// One host per kind of machine; fixtures/README.md describes each.
-const HOSTS: [&str; 11] = [
+const HOSTS: [&str; 12] = [
     "arm64-16k",
     "arm64-64k",
     "cut-files",
@@ -26,6 +26,7 @@ const HOSTS: [&str; 11] = [
     "neither-kind",
     "no-hugetlb",
     "no-thp",
+    "virtual-machine",
     "x86-4k-two-nodes",
     "x86-6.1-cgroup-v1",
     "x86-7.3-two-nodes",

@@ -43,12 +43,12 @@ mod testing;
 
 pub use fact::{Fact, ReadError};
 pub use model::{
-    Buddy, CompactionStalls, FreeBlocks, Host, HugetlbCgroup, HugetlbLimit, HugetlbLimitKind,
-    KernelLimits, Khugepaged, MappingRole, MappingSettings, Memory, MemoryLimit, OrphanKind,
-    OrphanedHugetlb, PageSizeAvailability, PageSizeInfo, PageUsage, Pool, Process, ProcessKind,
-    ProcessMapping, ProcessMemoryLimits, ProcessMemoryUse, RunMemoryKind, RunPageKind, RunPolicy,
-    RunSettings, SharedMemoryObject, SysctlLine, Thp, ThpAdvice, ThpMemoryKind, ThpSizeSettings,
-    VmFlags, pool_file, size_folder, thp_file, thp_is_on,
+    Buddy, CompactionStalls, FreeBlocks, GuestRam, Host, HugetlbCgroup, HugetlbLimit,
+    HugetlbLimitKind, KernelLimits, Khugepaged, MappingRole, MappingSettings, Memory, MemoryLimit,
+    OrphanKind, OrphanedHugetlb, PageSizeAvailability, PageSizeInfo, PageUsage, Pool, Process,
+    ProcessKind, ProcessMapping, ProcessMemoryLimits, ProcessMemoryUse, RunMemoryKind, RunPageKind,
+    RunPolicy, RunSettings, SharedMemoryObject, SysctlLine, Thp, ThpAdvice, ThpMemoryKind,
+    ThpSizeSettings, VmFlags, pool_file, size_folder, thp_file, thp_is_on,
 };
 pub use parse_helpers::ParseError;
 // Page map types are part of the model. Crates that judge a snapshot then need no sys.

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::fact::Fact;
 use crate::process::proc_parsers::units_in;
 use crate::setting_requirements::SettingRequirement;
+#[cfg(feature = "full")]
+use crate::system::virtual_machine::VirtualMachine;
 
 /// Facts of the host as a whole.
 #[derive(Debug, Clone, Serialize)]
@@ -64,6 +66,9 @@ pub struct Host {
     /// Allocations that waited for compaction. Filled by [`crate::read_host`] only.
     #[serde(flatten)]
     pub compaction: CompactionStalls,
+    /// The hypervisor below this host. Filled by [`crate::read_host`] only.
+    #[cfg(feature = "full")]
+    pub virtual_machine: VirtualMachine,
     /// Nodes that have memory, as in `/sys/devices/system/node/node0`. `[0]` if there is no such folder.
     pub nodes: Vec<u32>,
 }
@@ -565,6 +570,9 @@ pub struct KernelLimits {
     pub min_free: Fact<Bytes>,
     /// `/proc/sys/vm/compaction_proactiveness`.
     pub compaction_proactiveness: Fact<u64>,
+    /// `/sys/kernel/mm/ksm/run`: 1 if ksmd merges equal pages of memory under MADV_MERGEABLE, 0 if it is stopped, 2 if it
+    /// is stopped and what was merged is separate again. Absent without CONFIG_KSM.
+    pub ksm_run: Fact<u64>,
     /// Soft memlock limit of this process (`/proc/self/limits`). `u64::MAX` is unlimited.
     #[serde(rename = "memlock_bytes", serialize_with = "limit")]
     pub memlock: Fact<Bytes>,
@@ -861,6 +869,14 @@ pub enum ProcessKind {
     Zombie,
 }
 
+/// RAM of a guest in the address space of QEMU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestRam {
+    pub range: Range,
+    /// The id of its memory backend. `None` if QEMU has no id for it, or if several backends fit.
+    pub backend: Option<String>,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Process {
     /// Its id in the reader's PID namespace.
@@ -920,6 +936,8 @@ pub struct Process {
     pub run: Fact<RunSettings>,
     /// The limits that bind it. Read along with segments.
     pub limits: ProcessMemoryLimits,
+    /// RAM of the guest if it is QEMU (`cmdline`). Read along with segments.
+    pub guest_ram: Vec<GuestRam>,
 }
 
 impl Process {
@@ -927,6 +945,23 @@ impl Process {
     pub fn is_registered(&self, range: Range) -> bool {
         let mut buffers = self.registered.entries().iter();
         buffers.any(|buffer| buffer.intersect(range).is_some())
+    }
+
+    /// Returns the guest RAM that a mapping belongs to.
+    pub fn guest_ram_of(&self, mapping: &ProcessMapping) -> Option<&GuestRam> {
+        let mut ram = self.guest_ram.iter();
+        ram.find(|ram| ram.range.intersect(mapping.range) == Some(mapping.range))
+    }
+
+    /// Returns the name of a mapping for views: as in `maps`, or `guest RAM` and the id of its memory backend.
+    pub fn name_of(&self, mapping: &ProcessMapping) -> String {
+        match self.guest_ram_of(mapping) {
+            Some(GuestRam {
+                backend: Some(id), ..
+            }) => format!("guest RAM {id}"),
+            Some(_) => "guest RAM".to_owned(),
+            None => mapping.name.clone(),
+        }
     }
 
     /// True if the system's manager put it in this unit, which may be a slice.

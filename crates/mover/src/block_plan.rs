@@ -371,6 +371,11 @@ fn plan_slot(
             })
         }
         Err(reason) => {
+            // KSM maps one page many times, and each mapping of it is memory on base pages.
+            let share = match reason {
+                eligible::Reason::Merged => tally.on_base(),
+                _ => share,
+            };
             plan.leave_out(reason, tally.on_base(), share);
             let missing = match (block.kind, union) {
                 (MappingKind::Shared, Some(union))

@@ -5,7 +5,9 @@ use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
 use crate::job::{Job, ProcessWork};
-use crate::outcome::{ProcessOutcome, SkippedProcess, Stage, StoppedBy, UnchangedReason};
+use crate::outcome::{
+    CoverageTarget, ProcessOutcome, SkippedProcess, Stage, StoppedBy, UnchangedReason,
+};
 use crate::outcome_totals::{self, OutcomeTotals};
 use crate::pacer::StallStats;
 use crate::process_memory::HeldBeforeSplit;
@@ -37,6 +39,9 @@ pub struct Outcome {
     pub paused_seconds: f64,
     #[serde(rename = "huge_page_bytes")]
     pub huge_page: PageSize,
+    /// Result of [`crate::PromoteOptions::at_least`].
+    #[serde(flatten)]
+    pub at_least: Option<CoverageTarget>,
 }
 
 impl Outcome {
@@ -54,14 +59,25 @@ impl Outcome {
     pub fn is_complete(&self) -> bool {
         let totals = &self.totals;
         let ended = self.processes.iter().any(|p| p.ended.is_some());
-        let missed = self.skipped.iter().any(|skipped| !skipped.error.is_end());
         let all =
             totals.done == totals.requested && self.processes.iter().all(|p| p.done == p.requested);
         let untold = UnchangedReason::Not(eligible::Reason::ExclusiveUnknown);
         let told =
             (self.processes.iter()).all(|p| p.left_out.iter().all(|part| part.reason != untold));
         let looked = !self.processes.is_empty() && told;
-        !ended && !missed && self.stopped_by.is_none() && all && looked
+        !ended && !self.missed_any() && self.stopped_by.is_none() && all && looked
+    }
+
+    /// Returns true if the requested share was reached ([`crate::PromoteOptions::at_least`]), or without one if all was
+    /// done.
+    pub fn is_success(&self) -> bool {
+        self.at_least
+            .map_or_else(|| self.is_complete(), |target| target.reached)
+    }
+
+    /// Returns true if a live process could not be worked on.
+    pub(crate) fn missed_any(&self) -> bool {
+        self.skipped.iter().any(|skipped| !skipped.error.is_end())
     }
 }
 
@@ -102,5 +118,6 @@ pub(crate) fn finish(
         held: held.unwrap_or_default(),
         paused_seconds: job.held_back.as_secs_f64(),
         huge_page: huge,
+        at_least: None,
     }
 }

@@ -20,6 +20,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod block_plan;
+mod coverage_target;
 mod debugfs_split;
 mod demote;
 mod finish;
@@ -40,13 +41,14 @@ mod restore_after_split;
 mod split_refusals;
 mod working_set;
 
+pub use coverage_target::LAST_ROUND_AFTER;
 pub use debugfs_split::can_split_shared;
 pub use demote::demote;
 pub use finish::Outcome;
 pub use options::{DemoteOptions, Percent, PromoteOptions, StallLimits};
 pub use outcome::{
-    BytesByMethod, BytesByReason, Method, ProcessOutcome, Progress, RoleOutcome, SkippedProcess,
-    Stage, StoppedBy, TargetLoss, UnchangedReason,
+    BytesByMethod, BytesByReason, CoverageTarget, EligibleShare, Method, ProcessOutcome, Progress,
+    RoleOutcome, SkippedProcess, Stage, StoppedBy, TargetLoss, UnchangedReason,
 };
 pub use outcome_totals::OutcomeTotals;
 pub use pacer::StallStats;

@@ -94,6 +94,9 @@ pub struct PromoteOptions {
     pub held: Option<HeldBeforeSplit>,
     /// Switches THP on first for a process that has disabled it for itself ([`hugeleaf_sys::Kernel::switch_thp_on`]).
     pub switch_thp_on: bool,
+    /// Repeats until this share of the eligible memory is on huge pages, until a repetition gains nothing, or until
+    /// [`crate::LAST_ROUND_AFTER`]; `None` for one round.
+    pub at_least: Option<Percent>,
     pub dry_run: bool,
 }
 
@@ -108,6 +111,7 @@ impl Default for PromoteOptions {
             only: None,
             held: None,
             switch_thp_on: false,
+            at_least: None,
             dry_run: false,
         }
     }

@@ -9,6 +9,7 @@ use hugeleaf_verdict::eligible;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
+use crate::options::Percent;
 use crate::pacer::StallStats;
 use crate::precondition::PreconditionError;
 use crate::process_memory::{ProcessIdentity, ProcessRanges};
@@ -269,6 +270,9 @@ pub struct ProcessOutcome {
     /// Resident size after; `None` if the process is gone.
     #[serde(rename = "resident_after_bytes")]
     pub resident_after: Option<Bytes>,
+    /// Resident memory under MADV_MERGEABLE, which KSM may merge with equal pages.
+    #[serde(rename = "mergeable_bytes")]
+    pub mergeable: Bytes,
     /// True if THP was switched on for a process that had disabled it for itself, or would be in a dry run.
     pub thp_enabled: bool,
     pub ended: Option<TargetLoss>,
@@ -282,6 +286,46 @@ impl ProcessOutcome {
             ranges: self.moved.clone(),
         }
     }
+}
+
+/// Eligible resident memory of a target, each page once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct EligibleShare {
+    /// Memory on huge pages, hugetlb pages included. `mem` counts the same pages.
+    #[serde(rename = "huge_bytes")]
+    pub huge: Bytes,
+    /// `huge`, and memory on base pages that could be on huge pages ([`eligible::Reason::counts_as_eligible`]).
+    #[serde(rename = "eligible_bytes")]
+    pub eligible: Bytes,
+}
+
+impl EligibleShare {
+    pub fn missing(self) -> Bytes {
+        self.eligible - self.huge
+    }
+
+    /// Returns true if no eligible memory is missing for this percentage. Without eligible memory nothing is missing.
+    pub fn reaches(self, percent: Percent) -> bool {
+        let all = u128::from(self.eligible.get()) * u128::from(percent.get());
+        u128::from(self.huge.get()) * 100 >= all
+    }
+}
+
+/// Result of [`crate::PromoteOptions::at_least`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CoverageTarget {
+    #[serde(rename = "at_least", serialize_with = "as_share")]
+    pub percent: Percent,
+    /// True if the share was reached, by all processes of the target together.
+    pub reached: bool,
+    /// Number of rounds.
+    pub rounds: u32,
+    #[serde(flatten)]
+    pub share: EligibleShare,
+}
+
+fn as_share<S: Serializer>(percent: &Percent, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_f64(f64::from(percent.get()) / 100.0)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -319,7 +363,7 @@ pub struct Progress<'a> {
     pub stage: Stage,
     /// The process being worked on; `None` before the first.
     pub pid: Option<Pid>,
-    /// Memory about to be promoted or demoted; set once, before the first call, and empty otherwise. A caller that
+    /// Memory about to be promoted or demoted; set once per round, before the first call, and empty otherwise. A caller that
     /// must know this after a crash has to record it before it returns.
     pub planned: &'a [ProcessRanges],
     /// Bytes processed so far over all processes, as reported by the kernel and not yet read back.

@@ -18,7 +18,7 @@ use crate::job::{BlockState, Job, MoverContext, OpenedProcess, ProcessWork};
 use crate::options::{Percent, PromoteOptions};
 use crate::outcome::{Method, Progress, SkippedProcess, Stage, StoppedBy, UnchangedReason};
 use crate::precondition::PreconditionError;
-use crate::{job, outcome_totals, pacer, pressure, privilege, readback};
+use crate::{coverage_target, job, outcome_totals, pacer, pressure, privilege, readback};
 
 /// Pause before the second pass; doubled for each later one.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -41,16 +41,30 @@ pub fn promote(
     progress: &mut dyn FnMut(&Progress<'_>),
     stop: &AtomicBool,
 ) -> Result<Outcome, PreconditionError> {
-    let huge = job::huge_page_of(kernel, host)?;
-    if !kernel.supports_collapse() {
-        return Err(PreconditionError::NoCollapse);
-    }
     let context = MoverContext {
         kernel,
         root,
         host,
         stop,
     };
+    let mut round = || promote_once(context, pids, options, progress);
+    match options.at_least.filter(|_| !options.dry_run) {
+        None => round(),
+        Some(percent) => coverage_target::repeat(percent, || kernel.now(), round),
+    }
+}
+
+fn promote_once(
+    context: MoverContext<'_>,
+    pids: &[Pid],
+    options: &PromoteOptions,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Outcome, PreconditionError> {
+    let (kernel, host) = (context.kernel, context.host);
+    let huge = job::huge_page_of(kernel, host)?;
+    if !kernel.supports_collapse() {
+        return Err(PreconditionError::NoCollapse);
+    }
     let floor = options
         .keep_available
         .unwrap_or_else(|| pressure::floor_of(host, huge));

@@ -150,6 +150,7 @@ fn empty_outcome(work: &ProcessWork, after: Option<&Process>) -> ProcessOutcome 
         page_tables_after: after.map(|p| p.page_tables),
         resident_before: before.resident,
         resident_after: after.map(|p| p.resident),
+        mergeable: mergeable(before),
         thp_enabled: work.switched_on,
         ended: work.ended(),
         ..ProcessOutcome::default()
@@ -158,6 +159,11 @@ fn empty_outcome(work: &ProcessWork, after: Option<&Process>) -> ProcessOutcome 
         RoleOutcome::entry(&mut outcome.by_role, block.role).requested += block.range.len();
     }
     outcome
+}
+
+fn mergeable(process: &Process) -> Bytes {
+    let segments = process.segments.iter().filter(|s| s.flags.has("mg"));
+    segments.map(|s| s.resident).sum()
 }
 
 fn tell_blocks(

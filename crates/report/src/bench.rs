@@ -82,10 +82,12 @@ fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
     let fact = |(name, value): (&String, &Json)| {
         // The key of result files says `large`.
         let head = Parameter::text(&name.replace("large_", "huge_"), "").head();
-        Some((
-            head,
-            ParameterValue::of_json(name, value)?.to_string().into(),
-        ))
+        let text = match value.as_u64() {
+            // A parameter is a floating-point number, which cannot hold every seed.
+            Some(seed) if name == "seed" => seed.to_string(),
+            _ => ParameterValue::of_json(name, value)?.to_string(),
+        };
+        Some((head, text.into()))
     };
     part.iter().filter_map(fact).collect()
 }
@@ -767,6 +769,15 @@ note         thp:2M, 1G: not verified to be on these pages: <b>
         ] {
             assert!(html.contains(part), "{part} is missing in {html}");
         }
+    }
+
+    /// The seed repeats an experiment, so every digit counts.
+    #[test]
+    fn a_seed_is_shown_in_full() {
+        let settings = serde_json::json!({"seed": 13_512_345_678_901_234_567_u64, "pairs": 8});
+        let facts = shown(settings.as_object().unwrap());
+        let seed = facts.iter().find(|(name, _)| name == "seed").unwrap();
+        assert_eq!(seed.1.to_string(), "13512345678901234567");
     }
 
     #[test]

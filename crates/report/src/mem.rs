@@ -184,7 +184,7 @@ impl MemView<'_> {
             .left("ROLE", |r| r.role.name())
             .left("ADDRESS", |r| r.own(|s| format!("{:x}", s.range.start())))
             .left("ASKED", |r| r.own(requested))
-            .left("NAME", MappingRow::name)
+            .left("NAME", |r| r.name(p))
             .right("RESIDENT", |r| {
                 Cell::some_bytes(r.held.iter().map(|h| h.bytes).sum())
             });
@@ -408,10 +408,11 @@ impl<'a> MappingRow<'a> {
         one.map_or_else(String::new, |segment| of(segment))
     }
 
-    fn name(&self) -> String {
-        match self.segments.len() {
+    fn name(&self, process: &Process) -> String {
+        match self.segments.as_slice() {
+            [one] if self.is_one && process.guest_ram_of(one).is_some() => process.name_of(one),
             _ if self.is_one => self.own(name),
-            n => counted(n, "mapping"),
+            all => counted(all.len(), "mapping"),
         }
     }
 
@@ -492,7 +493,11 @@ fn write_segments(out: &mut String, p: &Process, accounts: &[SegmentAccount]) {
         // Accounts are found by index: searching would be quadratic in the number of segments, which is unbounded.
         let verdicts = accounts.get(n).map_or(&[][..], |a| &a.verdicts);
         let asked = || Some(p.run.known()?.policy(role_of(program, segment)?).text());
-        let text = format!("{:#}", value(&segment_answer(segment, asked(), verdicts)));
+        let mut answer = segment_answer(segment, asked(), verdicts);
+        if let Some(ram) = p.guest_ram_of(segment) {
+            answer["guest_ram"] = json!({ "backend": ram.backend });
+        }
+        let text = format!("{:#}", value(&answer));
         *out += &text.replace('\n', INDENT);
     }
     *out += if p.segments.is_empty() {

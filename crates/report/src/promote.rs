@@ -1,6 +1,8 @@
 //! Summaries of `promote` and `demote`: result, skipped memory with reasons, cost, undo command, and the way
 //! to make the change permanent.
 
+mod coverage_target;
+
 use std::collections::BTreeMap;
 
 use hugeleaf_host::{Host, MappingRole};
@@ -67,6 +69,8 @@ pub struct HostCommands {
     ends: Option<UnalignedEndsSetting>,
     compact: AdvisedCommand,
     shmem_at_boot: AdvisedCommand,
+    /// True if ksmd merges equal pages on this host.
+    ksm_runs: bool,
 }
 
 impl HostCommands {
@@ -77,6 +81,7 @@ impl HostCommands {
             ends: ends(host),
             compact: advice::compaction().next(host),
             shmem_at_boot: advice::shmem_at_boot(host, scheduler),
+            ksm_runs: host.limits.ksm_run.get() == Some(1),
         }
     }
 }
@@ -84,7 +89,7 @@ impl HostCommands {
 pub fn page(outcome: &Outcome, request: &PromoteRequest<'_>) -> Document {
     let title = format!("hugeleaf {}", request.direction.verb());
     let mut page = Document::new(title, headline(outcome, request));
-    page.mark = match outcome.is_complete() {
+    page.mark = match outcome.is_success() {
         true => StatusMark::Good,
         false if outcome.dry_run => StatusMark::Plain,
         false => StatusMark::Warn,
@@ -104,6 +109,9 @@ pub fn page(outcome: &Outcome, request: &PromoteRequest<'_>) -> Document {
         page.section(title, vec![reasons.into()]);
     }
     page.add(about_processes(outcome));
+    let may_merge = request.direction == PromotionDirection::Promote && request.commands.ksm_runs;
+    let ksm = may_merge.then(|| coverage_target::ksm(outcome)).flatten();
+    page.add(ksm.map(Note::plain).into_iter().collect::<Vec<Note>>());
     if !outcome.dry_run {
         page.add(next(outcome, request));
     }
@@ -178,6 +186,7 @@ fn facts(outcome: &Outcome, request: &PromoteRequest<'_>) -> Vec<(String, Cell)>
         StoppedBy::NoContiguousMemory => "no contiguous memory; see: hugeleaf status".to_owned(),
     });
     [
+        ("at least:", coverage_target::result(outcome)),
         ("shared:", counted_once(outcome)),
         ("by role:", roles(outcome)),
         ("shared:", split_for_others(outcome)),
@@ -522,7 +531,7 @@ mod tests {
 
     const VIEW: TextOptions = TextOptions::plain(100);
 
-    fn request(direction: PromotionDirection) -> PromoteRequest<'static> {
+    pub(super) fn request(direction: PromotionDirection) -> PromoteRequest<'static> {
         PromoteRequest {
             direction,
             targets: "mariadbd",
@@ -540,6 +549,7 @@ mod tests {
             ends,
             compact: "compact".into(),
             shmem_at_boot: format!("shmem_enabled by {scheduler:?}").into(),
+            ksm_runs: false,
         }
     }
 
@@ -574,7 +584,7 @@ mod tests {
         assert_eq!(of(Some(on)), None);
     }
 
-    fn one() -> ProcessOutcome {
+    pub(super) fn one() -> ProcessOutcome {
         ProcessOutcome {
             who: hugeleaf_mover::ProcessIdentity::default(),
             pid: Pid(1234),
@@ -617,6 +627,7 @@ mod tests {
             page_tables_after: Some(Bytes::from_kib(6700)),
             resident_before: Bytes::from_mib(3300),
             resident_after: Some(Bytes::from_mib(3300)),
+            mergeable: Bytes::ZERO,
             thp_enabled: false,
             ended: None,
         }
@@ -633,7 +644,7 @@ mod tests {
     }
 
     /// An outcome in which no memory is shared.
-    fn outcome(processes: Vec<ProcessOutcome>) -> Outcome {
+    pub(super) fn outcome(processes: Vec<ProcessOutcome>) -> Outcome {
         let sum = |of: fn(&ProcessOutcome) -> Bytes| processes.iter().map(of).sum();
         Outcome {
             totals: OutcomeTotals {
@@ -663,6 +674,7 @@ mod tests {
             held: hugeleaf_mover::HeldBeforeSplit::default(),
             paused_seconds: 0.3,
             huge_page: "2M".parse().unwrap(),
+            at_least: None,
         }
     }
 

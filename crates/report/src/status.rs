@@ -206,6 +206,7 @@ fn settings(host: &Host) -> Vec<(String, Cell)> {
         ("hugetlb", hugetlb_line(host)),
         ("THP", thp_line(host)),
         ("limits", limits_line(host)),
+        ("hypervisor", hypervisor_line(host)),
     ];
     lines
         .into_iter()
@@ -253,6 +254,21 @@ fn page_tables_line(host: &Host) -> String {
         _ => String::new(),
     };
     words(tables) + &part + &listed("; most for ", most)
+}
+
+/// Formats the hypervisor below this host: `none`, its name, or `unknown`.
+fn hypervisor_line(host: &Host) -> String {
+    let machine = &host.virtual_machine;
+    let names = [machine.vendor.known(), machine.product.known()];
+    let name = names.into_iter().flatten().map(String::as_str);
+    match machine.is_guest.get() {
+        Some(true) => match name.collect::<Vec<_>>().join(" ") {
+            nothing if nothing.is_empty() => "present, without a name".to_owned(),
+            name => name,
+        },
+        Some(false) => "none".to_owned(),
+        None => "unknown".to_owned(),
+    }
 }
 
 /// Formats the processes that map hugetlb pages; empty without any.

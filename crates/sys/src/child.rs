@@ -6,7 +6,7 @@
 //! # Safety
 //! Code between fork and exec makes async-signal-safe calls only (signal-safety(7)): it allocates nothing and takes no lock.
 //! [`return_unused`] discards memory below the stack pointer, which no frame uses. Nothing else is mapped there, because the kernel keeps a
-//! larger gap than it discards. [`remember_sigpipe`] runs before Rust's runtime is set up and touches one atomic. Signal sets are plain
+//! larger gap than it discards. [`remember_ignored`] runs before Rust's runtime is set up and touches one atomic. Signal sets are plain
 //! values that sigemptyset(3) initialises.
 
 use std::ffi::{CStr, OsStr};
@@ -16,29 +16,47 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::fs::{AtFlags, StatVfsMountFlags};
 
 use crate::address_space::{mask_and_bits, node_mask};
 use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
-/// Rust's runtime ignores SIGPIPE from its start, and its `Command` resets it in child programs.
-/// If a service manager had ignored it, a closed connection would kill the service.
-static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// Signals whose ignored state this program loses. Rust's runtime ignores SIGPIPE from its start, and its `Command` resets it in
+/// child programs. The C library catches the other two for itself once there is a second thread (nptl(7)), and execve(2) resets
+/// caught signals. If a service manager had ignored SIGPIPE, a closed connection would kill the service.
+const LOST: [libc::c_int; 3] = [libc::SIGPIPE, 32, 33];
+
+/// Signals of [`LOST`] that were ignored at the start, one bit each.
+static WERE_IGNORED: AtomicU8 = AtomicU8::new(0);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = remember_sigpipe;
+static BEFORE_MAIN: extern "C" fn() = remember_ignored;
 
-extern "C" fn remember_sigpipe() {
-    let mut found = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: sigaction(2) without a new action only writes the old one into `found`.
-    let ignored = unsafe {
-        libc::sigaction(libc::SIGPIPE, std::ptr::null(), found.as_mut_ptr()) == 0
-            && found.assume_init().sa_sigaction == libc::SIG_IGN
-    };
-    SIGPIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+extern "C" fn remember_ignored() {
+    let mut ignored = 0;
+    for (n, signal) in LOST.into_iter().enumerate() {
+        let mut found = KernelAction::default();
+        if signal_action(signal, std::ptr::null(), &raw mut found) && found.0[0] == libc::SIG_IGN {
+            ignored |= 1 << n;
+        }
+    }
+    WERE_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+/// `struct sigaction` of the kernel, whose first word is the handler, with room for all its other fields.
+#[repr(C)]
+#[derive(Default)]
+struct KernelAction([usize; 8]);
+
+/// Calls rt_sigaction(2), because the C library's wrapper refuses the signals that it keeps for itself. Returns true on success.
+fn signal_action(signal: libc::c_int, new: *const KernelAction, old: *mut KernelAction) -> bool {
+    /// Bytes of the kernel's signal mask. A kernel with another size refuses the call.
+    const MASK: usize = 8;
+    // SAFETY: the kernel reads `new` and writes `old`, each null or an action that is larger than the kernel's.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, MASK) == 0 }
 }
 
 /// The OOM score adjustment of this process (proc_pid_oom_score_adj(5)).
@@ -99,22 +117,24 @@ pub fn exec(command: &mut Command) -> std::io::Error {
     command.exec()
 }
 
-/// Restores the state for the program: SIGPIPE and [`OOM`] as this program found them, and `mask` blocked.
+/// Restores the state for the program: ignored signals and [`OOM`] as this program found them, and `mask` blocked.
 fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
-    let ignored = SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed);
+    let ignored = WERE_IGNORED.load(Ordering::Relaxed);
     let oom = OOM_FOUND.get();
     let before_exec = move || {
         if let Some(found) = oom {
             write_oom(found);
         }
-        // SAFETY: both calls are async-signal-safe and are given values of this closure.
-        unsafe {
-            if ignored {
-                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        let mut ignore = KernelAction::default();
+        ignore.0[0] = libc::SIG_IGN;
+        for (n, signal) in LOST.into_iter().enumerate() {
+            if ignored & (1 << n) != 0 {
+                signal_action(signal, &raw const ignore, std::ptr::null_mut());
             }
-            if let Some(mask) = &mask {
-                libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
-            }
+        }
+        if let Some(mask) = &mask {
+            // SAFETY: the call is async-signal-safe and is given a value of this closure.
+            unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
         }
         Ok(())
     };

@@ -106,6 +106,7 @@ pub fn healthy() -> Host {
         kernel_log: Fact::Known(Vec::new()),
         nodes: vec![0, 1],
         compaction: CompactionStalls::default(),
+        virtual_machine: hugeleaf_host::system::virtual_machine::VirtualMachine::default(),
     }
 }
 

@@ -179,6 +179,7 @@ pub fn outcome() -> Outcome {
         held: hugeleaf_mover::HeldBeforeSplit::default(),
         paused_seconds: 0.0,
         huge_page: PageSize::new(Bytes(2 << 20)).unwrap(),
+        at_least: None,
     }
 }
 

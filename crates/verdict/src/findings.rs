@@ -11,6 +11,7 @@ mod pools;
 mod rules;
 pub(crate) mod thp;
 mod unreadable;
+mod virtual_machine;
 
 pub use memory::{MemoryByName, by_name};
 pub use pools::{boot_pools, left_over, short as pool_short};

@@ -41,7 +41,8 @@ pub struct RangeVerdict {
     /// The deciding reason; its name is the `id` in JSON.
     pub id: Reason,
     pub role: MappingRole,
-    /// Name of the mapping as in `maps`; empty for unnamed anonymous memory.
+    /// Name of the mapping as in `maps`, or `guest RAM` and the id of its memory backend; empty for other unnamed anonymous
+    /// memory.
     pub name: String,
     /// The address range. Ranges of one process do not overlap, with one exception. The location of
     /// pinned pages cannot be read, so [`Reason::Pinned`] names the range that most likely holds

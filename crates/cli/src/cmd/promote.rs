@@ -23,9 +23,11 @@ Examples:
   hugeleaf promote postgresql.service         a unit; memory that its processes share counts once
   hugeleaf promote --switch-thp-on mariadbd   a server that disabled THP for itself
   hugeleaf promote --budget 100% 1234         as fast as possible, whatever it costs the server
+  hugeleaf promote --at-least 95% qemu-kvm    until 95 % of the guest is on huge pages
 
 Exit status: 0 promoted all that can be, or nothing to promote; 1 incomplete: something was refused,
-busy or not reached, or a process ended; 2 wrong usage; 3 a precondition is missing.")]
+busy or not reached, or a process ended; 2 wrong usage; 3 a precondition is missing.
+With --at-least: 0 the share is reached; 1 it is not.")]
 pub struct PromoteArgs {
     #[command(flatten)]
     common: ProcessChangeArgs,
@@ -37,6 +39,10 @@ pub struct PromoteArgs {
     /// main thread for a few microseconds (x86-64 only)
     #[arg(long)]
     switch_thp_on: bool,
+    /// Repeat until this share of the eligible memory is on huge pages, a repetition gains nothing,
+    /// or 10 minutes have passed. Memory where no whole huge page fits is not eligible
+    #[arg(long, value_name = "PERCENT", conflicts_with = "dry_run")]
+    at_least: Option<Percent>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,6 +98,7 @@ pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<CommandStatu
         pace: args.common.pace(),
         min_resident: args.min_resident,
         switch_thp_on: args.switch_thp_on,
+        at_least: args.at_least,
         dry_run: args.common.dry_run,
         ..PromoteOptions::default()
     };
@@ -171,7 +178,7 @@ fn run(
     };
     let view = Context::view(false);
     context.answer(view, || json(&outcome), || page(&outcome, &request))?;
-    Ok((outcome.is_complete() || outcome.dry_run).into())
+    Ok((outcome.is_success() || outcome.dry_run).into())
 }
 
 /// Returns the path of this program, or its name if the path is unknown.

@@ -7,6 +7,8 @@ pub mod cpu_time;
 #[cfg(feature = "full")]
 pub mod folios;
 #[cfg(feature = "full")]
+mod guest_memory;
+#[cfg(feature = "full")]
 mod io_uring_buffers;
 #[cfg(feature = "full")]
 mod mapping_role;
@@ -28,6 +30,7 @@ pub(crate) use {all_processes::in_parallel, read::read_basics};
 #[cfg(feature = "full")]
 pub use {
     all_processes::read_all_processes,
+    guest_memory::{BackendKind, MemoryBackend, guest_ram, parse_guest_backends},
     io_uring_buffers::parse_registered,
     mapping_role::role_of,
     read::{MountFileSystem, identity, parse_mountinfo, read_process},

@@ -12,6 +12,7 @@ use crate::model::{
     Host, MappingRole, MappingSettings, PageUsage, Process, ProcessKind, ProcessMapping, ThpAdvice,
 };
 use crate::parse_helpers::MountLine;
+use crate::process::guest_memory::{guest_ram, parse_guest_backends};
 use crate::process::io_uring_buffers::read_registered;
 use crate::process::mapping_role::role_of;
 use crate::process::maps::{
@@ -67,6 +68,8 @@ pub fn read_process(
     process.children = children(root, pid);
     if looking >= ReadDetail::Segments {
         process.segments = segments(root, host, pid, &entries);
+        let backends = parse_guest_backends(&command_line(root, pid));
+        process.guest_ram = guest_ram(&backends, entries.iter().map(|entry| &entry.map));
         process.run = read_run_settings(root, pid);
         process.limits = limits::read_limits(root, pid);
     }
@@ -92,6 +95,12 @@ pub fn identity(root: &Root, pid: Pid) -> Result<(u64, [u64; 4]), ProcessError> 
 /// make its own command line arbitrarily long.
 const LONGEST_COMMAND: Bytes = Bytes(16 << 10);
 
+/// Returns the arguments of a process, each followed by a zero byte.
+fn command_line(root: &Root, pid: Pid) -> String {
+    let arguments = root.beginning(file_of(pid, "cmdline"), LONGEST_COMMAND);
+    arguments.or_default()
+}
+
 pub(super) fn gone_error(root: &Root, pid: Pid) -> ProcessError {
     ProcessError::Gone {
         pid,
@@ -116,11 +125,8 @@ fn known<T>(root: &Root, pid: Pid, fact: Fact<T>) -> Result<T, ProcessError> {
 pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError> {
     let stat = read_stat(root, pid)?;
     let status = known(root, pid, root.parse(file_of(pid, "status"), parse_status))?;
-    let command_line = root
-        .beginning(file_of(pid, "cmdline"), LONGEST_COMMAND)
-        .or_default()
-        .trim_end_matches('\0')
-        .replace('\0', " ");
+    let command_line = command_line(root, pid);
+    let command_line = command_line.trim_end_matches('\0').replace('\0', " ");
     let cgroup = root
         .read(file_of(pid, "cgroup"))
         .text()

@@ -18,6 +18,7 @@ pub fn read(root: &Root, memlock: Fact<Bytes>) -> KernelLimits {
         overcommit_ratio: number("vm/overcommit_ratio"),
         min_free: number("vm/min_free_kbytes").map(Bytes::from_kib),
         compaction_proactiveness: number("vm/compaction_proactiveness"),
+        ksm_run: file_readers::number(root, "sys/kernel/mm/ksm/run"),
         memlock,
         boot: file_readers::line(root, "proc/cmdline"),
         sysctl: super::sysctl_files::read(root),

@@ -34,6 +34,8 @@ pub mod system_config;
 mod thp;
 #[cfg(feature = "full")]
 pub mod unit_files;
+#[cfg(feature = "full")]
+pub mod virtual_machine;
 
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
@@ -63,6 +65,7 @@ pub fn read_host(root: &Root, kernel: &Kernel) -> Result<Host, ReadError> {
     let mut host = read_memory_facts(root, kernel)?;
     host.kernel_log = kernel_log::read(root);
     host.compaction = counters::read_compaction(root);
+    host.virtual_machine = virtual_machine::read(root);
     Ok(host)
 }
 
@@ -139,6 +142,8 @@ fn read_facts(
         memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         compaction: CompactionStalls::default(),
+        #[cfg(feature = "full")]
+        virtual_machine: virtual_machine::VirtualMachine::default(),
         nodes,
     };
     host.page_sizes = page_sizes::page_sizes(&host, &own);

@@ -39,6 +39,17 @@ macro_rules! reasons {
                 }
             }
 
+            /// Returns true if memory with this reason counts as eligible. Other memory, another setting or
+            /// another state of its pages would let the kernel promote it. Files do not count unless the
+            /// kernel can collapse them, and neither does memory where no whole huge page fits.
+            pub const fn counts_as_eligible(self) -> bool {
+                match self {
+                    Reason::Sparse | Reason::Merged => true,
+                    Reason::SmallFolios => false,
+                    _ => !matches!(self.remedy(), Remedy::Nothing),
+                }
+            }
+
             /// Returns the kernel function that decides, with its file. If the kernel would allow it,
             /// returns who decides instead. As of Linux 6.18; docs/internals/kernel-notes.md has the
             /// tests.

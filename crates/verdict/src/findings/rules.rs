@@ -2,7 +2,9 @@
 
 use hugeleaf_host::{self as host, ThpMemoryKind};
 
-use super::{Finding, cgroups, ineffective_settings, memory, pools, thp, unreadable};
+use super::{
+    Finding, cgroups, ineffective_settings, memory, pools, thp, unreadable, virtual_machine,
+};
 
 /// A rule about a host, or about each pool over all its nodes.
 enum FindingRule {
@@ -40,6 +42,7 @@ const RULES: &[FindingRule] = &[
     Host(memory::private_on_base),
     Host(thp::off),
     Host(thp::none),
+    Host(virtual_machine::guest_pages),
     Host(unreadable::facts),
 ];
 

@@ -51,6 +51,14 @@ fn errors(host: &Host) -> Vec<&ReadError> {
         host.cgroups.error(),
         host.kernel_log.error(),
     ]);
+    let machine = &host.virtual_machine;
+    errors.extend([
+        machine.is_guest.error(),
+        machine.vendor.error(),
+        machine.product.error(),
+        machine.balloon.error(),
+        machine.page_reporting_order.error(),
+    ]);
     let limits = host
         .cgroups
         .entries()
@@ -127,7 +135,7 @@ fn of_limit(limit: &HugetlbLimit) -> [FactError<'_>; 5] {
     ]
 }
 
-fn of_limits(l: &KernelLimits) -> [FactError<'_>; 10] {
+fn of_limits(l: &KernelLimits) -> [FactError<'_>; 11] {
     [
         l.memlock.error(),
         l.hugetlb_shm_group.error(),
@@ -137,6 +145,7 @@ fn of_limits(l: &KernelLimits) -> [FactError<'_>; 10] {
         l.overcommit_memory.error(),
         l.overcommit_ratio.error(),
         l.compaction_proactiveness.error(),
+        l.ksm_run.error(),
         l.boot.error(),
         l.sysctl.error(),
     ]

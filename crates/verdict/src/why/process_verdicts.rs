@@ -73,7 +73,7 @@ pub fn describe(
         RangeVerdict {
             id: finding.reason,
             role: segment.role,
-            name: segment.name.clone(),
+            name: case.process.name_of(segment),
             range: finding.range,
             bytes: finding.bytes,
             text,

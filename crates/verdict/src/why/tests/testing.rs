@@ -84,6 +84,7 @@ pub fn host() -> Host {
         kernel_log: Fact::Absent,
         nodes: vec![0],
         compaction: hugeleaf_host::CompactionStalls::default(),
+        virtual_machine: hugeleaf_host::system::virtual_machine::VirtualMachine::default(),
     }
 }
 
