@@ -19,7 +19,7 @@ use hugeleaf_units::PageSize;
 
 use crate::fact::Fact;
 use crate::model::{HugetlbCgroup, MemoryLimit, ProcessMemoryLimits};
-use crate::process::proc_parsers::parse_memlock;
+use crate::process::proc_parsers::{parse_address_space_limit, parse_memlock};
 use crate::root::Root;
 use crate::system::file_readers;
 
@@ -34,11 +34,14 @@ const MOST_CGROUPS: usize = 1 << 16;
 
 /// Returns the limits that bind a process. `process` is its PID, or `self`.
 pub fn read_limits(root: &Root, process: impl Display) -> ProcessMemoryLimits {
-    let memlock = root.parse(format!("proc/{process}/limits"), parse_memlock);
+    let of_process = format!("proc/{process}/limits");
+    let memlock = root.parse(&of_process, parse_memlock);
+    let address_space = root.parse(&of_process, parse_address_space_limit);
     let text = root.read(format!("proc/{process}/cgroup")).or_default();
     let (lines, sizes) = (mount_lines(root).or_default(), sizes(root));
     let mut limits = ProcessMemoryLimits {
         memlock: memlock.and_then(|(soft, _)| soft.into()),
+        address_space: address_space.and_then(Fact::from),
         ..ProcessMemoryLimits::default()
     };
     for mount in mounts_in(&lines, "hugetlb") {
@@ -51,6 +54,7 @@ pub fn read_limits(root: &Root, process: impl Display) -> ProcessMemoryLimits {
         let of_path = |path: String| memory::of_cgroup(root, &mount, &path);
         let own = own_and_above(&mount, &text, "memory");
         limits.memory.extend(own.flat_map(of_path));
+        limits.memory_counts_pools |= mount.counts_pools;
         limits.is_in_container |= is_container(root, &mount, &text, "memory", &sizes);
     }
     limits

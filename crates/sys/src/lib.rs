@@ -65,7 +65,7 @@ pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
 pub use fault_hook::{GateReply, MemoryCall, MemorySyscalls, ProcessCall, SyscallGate};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
-pub use file_system_features::{FileSystemFeatures, file_system_at};
+pub use file_system_features::{FileSystemFeatures, file_system_at, file_system_used};
 pub use host_file_changes::{
     FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, metadata_at,
     probe_folder, probe_write, rename, write_value,

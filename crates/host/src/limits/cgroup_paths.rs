@@ -15,6 +15,8 @@ pub struct CgroupMount {
     pub at: String,
     /// The cgroup mounted there. It is not the top in a container without a cgroup namespace.
     pub top: String,
+    /// True if its memory controller counts pool pages too.
+    pub counts_pools: bool,
 }
 
 /// Returns `mountinfo`, which names the cgroup at each mount, or else `mounts`.
@@ -55,6 +57,8 @@ pub fn mounts_in(lines: &str, controller: &str) -> Vec<CgroupMount> {
             version,
             at: unescape(at),
             top: unescape(top),
+            counts_pools: version == 2
+                && options.split(',').any(|o| o == "memory_hugetlb_accounting"),
         })
     };
     lines.lines().filter_map(parse).collect()

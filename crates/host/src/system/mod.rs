@@ -11,6 +11,8 @@ pub mod buddy;
 pub mod counters;
 pub(crate) mod file_readers;
 #[cfg(feature = "full")]
+pub mod hugetlbfs_mounts;
+#[cfg(feature = "full")]
 mod identity;
 mod kernel_limits;
 #[cfg(feature = "full")]
@@ -44,6 +46,8 @@ use crate::model::{CompactionStalls, Host, HugetlbCgroup, ProcessMemoryLimits};
 use crate::root::Root;
 use file_readers::line;
 
+#[cfg(feature = "full")]
+pub use hugetlbfs_mounts::read_hugetlbfs_mounts;
 #[cfg(feature = "full")]
 pub use identity::{HostIdentity, identity};
 #[cfg(feature = "full")]
