@@ -43,4 +43,5 @@ mod trace;
 mod trace_show;
 mod try_;
 mod verify;
+mod warm;
 mod why;

@@ -19,7 +19,7 @@ use hugeleaf_units::PageSize;
 
 use crate::fact::Fact;
 use crate::model::{HugetlbCgroup, MemoryLimit, ProcessMemoryLimits};
-use crate::process::proc_parsers::{parse_address_space_limit, parse_memlock};
+use crate::process::proc_parsers::{parse_address_space_limit, parse_memlock, parse_status};
 use crate::root::Root;
 use crate::system::file_readers;
 
@@ -58,6 +58,15 @@ pub fn read_limits(root: &Root, process: impl Display) -> ProcessMemoryLimits {
         limits.is_in_container |= is_container(root, &mount, &text, "memory", &sizes);
     }
     limits
+}
+
+/// CAP_IPC_LOCK (capabilities(7)): the memlock limit does not bind.
+pub const CAP_IPC_LOCK: u32 = 14;
+
+/// Returns true if a process has CAP_IPC_LOCK. `process` is its PID, or `self`.
+pub fn has_ipc_lock(root: &Root, process: impl Display) -> Fact<bool> {
+    let status = root.parse(format!("proc/{process}/status"), parse_status);
+    status.map(|status| status.capabilities & (1 << CAP_IPC_LOCK) != 0)
 }
 
 /// Returns every cgroup that limits hugetlb pages. Absent if no hierarchy has the hugetlb controller.

@@ -52,7 +52,7 @@ pub use hugetlbfs_mounts::read_hugetlbfs_mounts;
 pub use identity::{HostIdentity, identity};
 #[cfg(feature = "full")]
 pub use orphaned_hugetlb::read_leftovers;
-pub use pools::{parse_nodes, read as read_pools};
+pub use pools::{node_cpus, parse_nodes, read as read_pools};
 #[cfg(feature = "full")]
 pub use process_memory_use::read_owners;
 
