@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     prometheus: Option<PathBuf>,
     #[command(flatten)]
-    cache: can_take::Args,
+    cache: can_take::CacheArgs,
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {

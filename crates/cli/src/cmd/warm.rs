@@ -33,7 +33,7 @@ Examples:
   hugeleaf warm --size 64G --sizes 1G,2M --node-each")]
 pub struct Args {
     /// File of a hugetlbfs; without it, memory on trial
-    #[arg(value_name = "FILE", required_unless_present = "size")]
+    #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Size of a new file, or of the memory on trial
     #[arg(long, value_name = "SIZE")]
@@ -61,6 +61,12 @@ fn parse_threads(text: &str) -> Result<usize, String> {
 
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
     context.need_live("warm")?;
+    if args.file.is_none() && args.size.is_none() {
+        return Err(Failure::usage(
+            "warm: neither a file nor a --size",
+            "hugeleaf warm /dev/hugepages/cache, or hugeleaf warm --size 4G for a trial",
+        ));
+    }
     context.stop_on_signals()?;
     let facts = HostCacheFacts::read(context, None)?;
     let mut file = args

@@ -7,7 +7,7 @@ use super::synthetic::{parse, parsed};
 use super::{Demand, EqualMappings, PageSource, Service, ServiceKind};
 
 /// Maximum number of ranks. More are a mistake.
-pub const MOST_RANKS: u64 = 4096;
+pub const MOST_RANKS: u64 = 10_000;
 
 /// NUMA nodes of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

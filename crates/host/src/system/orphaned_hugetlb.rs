@@ -240,7 +240,6 @@ fn held_by_processes(root: &Root, kernel: &Kernel, host: &Host, size: PageSize) 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::process::maps::parse_map_line;
 
     #[test]

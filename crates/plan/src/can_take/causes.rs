@@ -2,8 +2,9 @@
 
 use hugeleaf_units::{Bytes, PageSize, Rung};
 
+use super::cache_case::CacheCase;
+use super::model::{CheckId, pool_sizes};
 use super::placement::{Bound, Placement, Rooms, place};
-use super::{CheckId, Judge, pool_sizes};
 
 /// A cause without which the cache would fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub(super) enum Cause {
     Overcommit,
 }
 
-impl Judge<'_> {
+impl CacheCase<'_> {
     /// Returns the first cause without which the cache would fit in the pools.
     pub(super) fn cause(&self) -> Option<Cause> {
         let pools = match self.request.nodes {

@@ -10,13 +10,14 @@ use hugeleaf_verdict::findings::{AdvisedCommand, left_over};
 use hugeleaf_verdict::reservation::Margin;
 use hugeleaf_verdict::{clean, list};
 
+use super::cache_case::CacheCase;
 use super::causes::Cause;
-use super::placement::Placement;
-use super::process_checks::REGISTRATION;
-use super::{
-    CapacityCheck, CheckId, DecidingNumber, Judge, find_mount, is_of_pool, pool_sizes,
+use super::model::{
+    CapacityCheck, CheckId, DecidingNumber, PlacedPages, find_mount, is_of_pool, pool_sizes,
     tightest_memory,
 };
+use super::placement::Placement;
+use super::process_checks::REGISTRATION;
 
 /// Formats bytes for a flag: rounded text only if it means the same number.
 fn exact(bytes: Bytes) -> String {
@@ -27,7 +28,7 @@ fn exact(bytes: Bytes) -> String {
     }
 }
 
-impl Judge<'_> {
+impl CacheCase<'_> {
     pub(super) fn decides_yes(&self, checks: &[CapacityCheck]) -> DecidingNumber {
         let is_capacity = |check: &&CapacityCheck| check.id <= CheckId::CommitLimit;
         let capacity = checks.iter().filter(is_capacity);
@@ -275,7 +276,7 @@ impl Judge<'_> {
         let placed = self.place(&[]);
         let needs = |size: PageSize| -> Bytes {
             let of_size = placed.pages.iter().filter(|p| p.page == size);
-            of_size.map(super::PlacedPages::bytes).sum()
+            of_size.map(PlacedPages::bytes).sum()
         };
         let mut sizes = pool_sizes(&self.rungs);
         let found = sizes.find_map(|size| {

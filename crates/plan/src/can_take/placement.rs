@@ -6,7 +6,9 @@ use hugeleaf_host::demand::CacheShare;
 use hugeleaf_host::{HugetlbLimitKind, Pool};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Rung};
 
-use super::{CacheFacts, CacheRequest, PlacedPages, find_mount, is_of_pool, tightest_memory};
+use super::model::{
+    CacheFacts, CacheRequest, PlacedPages, find_mount, is_of_pool, tightest_memory,
+};
 
 /// A limit of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,15 +2,16 @@
 
 use hugeleaf_units::{Bytes, Failure};
 
+use super::cache_case::CacheCase;
+use super::model::{CapacityCheck, CheckId, Pinning};
 use super::placement::Placement;
-use super::{CapacityCheck, CheckId, Judge, Pinning};
 
 /// Size from which one registration fails: NVIDIA's driver keeps 16 bytes for each base page of 4K in one block of at most
 /// 2G (vllm-project/vllm #51080, LMCache #5177).
 pub(crate) const REGISTRATION: Bytes = Bytes::from_mib(512 << 10);
 const UNLIMITED: u64 = u64::MAX;
 
-impl Judge<'_> {
+impl CacheCase<'_> {
     pub(super) fn of_processes(&self, whole: &Placement) -> Result<Vec<CapacityCheck>, Failure> {
         let need = self.rank_bytes(whole);
         let limits = self.facts.limits;

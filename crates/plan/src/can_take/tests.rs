@@ -1,12 +1,14 @@
 //! The table of situations (`can_take.toml`), and answers that are no verdict.
 
+use std::collections::BTreeSet;
+
 use hugeleaf_host::demand::CacheNodes;
 use hugeleaf_host::{
     Fact, Host, HugetlbCgroup, HugetlbLimit, HugetlbfsMount, MemoryLimit, OrphanKind,
     OrphanedHugetlb, Pool, ProcessMemoryLimits, ReadError,
 };
 use hugeleaf_testkit::healthy_host_fixture::{healthy, pool, size};
-use hugeleaf_units::{Bytes, Ladder, Pages};
+use hugeleaf_units::{Bytes, Failure, Ladder, Pages};
 use serde::Deserialize;
 
 use super::*;

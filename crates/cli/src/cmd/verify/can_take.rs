@@ -14,7 +14,7 @@ use crate::progress::Bar;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Judge a cache")]
-pub struct Args {
+pub struct CacheArgs {
     /// Judge whether this host can give a cache of this size its huge pages
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["since", "prometheus"])]
     pub can_take: Option<Bytes>,
@@ -45,7 +45,7 @@ pub struct Args {
     limits_of: Option<u32>,
 }
 
-pub fn run(args: &Args, bytes: Bytes, context: &Context) -> Result<CommandStatus, Failure> {
+pub fn run(args: &CacheArgs, bytes: Bytes, context: &Context) -> Result<CommandStatus, Failure> {
     let bar = Bar::spinner("reading pools and limits");
     let facts = HostCacheFacts::read(context, args.limits_of.map(Pid))?;
     let nodes = match (args.node, args.node_each) {
