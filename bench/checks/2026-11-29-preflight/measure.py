@@ -74,24 +74,32 @@ def register(ring, at, length):
     checked(LIBC.syscall(IO_URING_REGISTER, ring, REGISTER_BUFFERS, ctypes.byref(buffers), count), "io_uring_register")
 
 
+def anonymous_huge_bytes():
+    with open("/proc/self/smaps_rollup") as file:
+        line = next(line for line in file if line.startswith("AnonHugePages"))
+    return int(line.split()[1]) << 10
+
+
 def measure(arm, length, ring):
     log_page, advice = ARMS[arm]
     at, start, whole = aligned(length, log_page, advice)
     try:
         populate = timed(lambda: checked(LIBC.madvise(at, length, MADV_POPULATE_WRITE), "madvise"))
+        huge = anonymous_huge_bytes()
         pin = timed(lambda: register(ring, at, length))
         unpin = timed(lambda: checked(LIBC.syscall(IO_URING_REGISTER, ring, UNREGISTER_BUFFERS, None, 0), "unregister"))
     finally:
         LIBC.munmap(start, whole)
     gb = length / 1e9
+    on_thp = {"on_thp_share": round(huge / length, 3)} if arm == "thp:2M" else {}
     each = {"populate": populate, "register": pin, "unregister": unpin}
-    return {name: {"seconds_per_gb": wall / gb, "cpu_seconds_per_gb": cpu / gb} for name, (wall, cpu) in each.items()}
+    return on_thp | {name: {"seconds_per_gb": wall / gb, "cpu_seconds_per_gb": cpu / gb} for name, (wall, cpu) in each.items()}
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gib", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     random.seed(args.seed)
@@ -104,6 +112,9 @@ def main():
     for number in range(args.rounds):
         for arm in random.sample(list(ARMS), len(ARMS)):
             kib, pages = sizes.get(arm, (None, 0))
+            if kib == 1 << 20:
+                with open("/proc/sys/vm/compact_memory", "w") as file:
+                    file.write("1")
             try:
                 # A pool exists only during its own arm, so that no more than `gib` is in use.
                 got = set_pool(kib, pages) if kib else 0
