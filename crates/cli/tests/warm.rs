@@ -260,7 +260,7 @@ fn wrong_files_and_flags_are_refused() {
             "number of threads",
         ),
         (&["warm", "--size", "2M", "--node", "999"], 2, "no node 999"),
-        (&["warm", "--size", "2M", "--root", "/"], 2, "--root"),
+        (&["warm", "--size", "2M", "--root", "/tmp"], 2, "--root"),
     ] {
         refused(&run(flags), status, &[words]);
     }

@@ -19,8 +19,8 @@ define the pages that services should have. Files below /etc are compared with t
 everything matches, the answer is one line.
 
 --can-take judges whether the pools can give a cache its pages now, and names the number that
-decides: free and reserved pages, nodes, cgroups, the limits of a process, and memory for the rest of
-the host. Limits are those of this shell, or of --limits-of.
+decides: free and reserved pages, nodes, cgroups, the limits of a process, and memory for the rest
+of the host. Limits are those of this shell, or of --limits-of.
 
 Exit status: 0 everything matches, or the cache fits; 1 something is short or has drifted, or the
 cache does not fit; 2 wrong usage; 3 the host cannot be read.

@@ -28,7 +28,7 @@ fn the_number_that_decides_is_named() {
     for (flags, decides, short) in [
         (&["8G"][..], "reserved", 0),
         (&["8G", "--sizes", "1G,2M"], "reserved", 0),
-        (&["10G"], "reserved", 320 << 21),
+        (&["10G"], "reserved", 320_u64 << 21),
         (&["20G"], "free", (10240 - 6000) << 21),
         (&["4G", "--node-each"], "node", 1024 << 21),
         (&["4G", "--node", "0"], "node", 0),
