@@ -56,7 +56,9 @@ enum Command {
     /// Revert an apply, exactly
     Undo(cmd::undo::Args),
     /// Check that every service has its huge pages, and will have them after a restart
-    Verify(cmd::verify::Args),
+    Verify(Box<cmd::verify::Args>),
+    /// Populate a hugetlbfs file or memory on trial, in parallel by node, and judge the result
+    Warm(cmd::warm::Args),
     /// Record a trace of the host: CPU profile, locks, page faults, pins and I/O
     Trace(Box<cmd::trace::Args>),
     /// Show memory by page size, live; explain, promote and demote by key
@@ -149,6 +151,7 @@ pub fn run() -> ExitCode {
         Some(Command::Apply(args)) => cmd::apply::run(&args, &context),
         Some(Command::Undo(args)) => cmd::undo::run(&args, &context),
         Some(Command::Verify(args)) => cmd::verify::run(&args, &context),
+        Some(Command::Warm(args)) => cmd::warm::run(&args, &context),
         Some(Command::Trace(args)) => cmd::trace::run(&args, &context),
         Some(Command::Top(args)) => cmd::top::run(args, &context),
         Some(Command::Guard(args)) => cmd::guard::run(&args, &context),

@@ -29,7 +29,7 @@ fn need(command: Option<&Command>, root: &Root) -> Option<Bytes> {
     use Command::*;
     Some(match command {
         None | Some(Status(_) | Check(_) | Plan(_) | Apply(_) | Undo(_) | Verify(_)) => USUAL_NEED,
-        Some(Balance(_)) => USUAL_NEED,
+        Some(Balance(_) | Warm(_)) => USUAL_NEED,
         Some(Mem(_) | Why(_) | Predict(_) | Promote(_) | Demote(_)) => PROCESSES,
         Some(Prove(_) | Metrics(_)) => PROCESSES,
         Some(Top(_) | Guard(_)) => SCANS,

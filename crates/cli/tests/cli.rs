@@ -6,7 +6,7 @@ use crate::common::{
 use serde_json::Value;
 
 /// Every interactive command.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "status",
     "mem",
     "why",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 21] = [
     "apply",
     "undo",
     "verify",
+    "warm",
     "prove",
     "guard",
     "balance",

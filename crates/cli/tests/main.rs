@@ -44,4 +44,5 @@ mod trace_show;
 mod try_;
 mod verify;
 mod virtual_machine;
+mod warm;
 mod why;

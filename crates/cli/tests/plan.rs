@@ -22,7 +22,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use serde_json::Value;
 
 /// Case, captured host, arguments and exit status; 1 if pages had to be cut.
-const CASES: [(&str, &str, &[&str], i32); 13] = [
+const CASES: [(&str, &str, &[&str], i32); 14] = [
     (
         "two-nodes-bytes",
         "x86-4k-two-nodes",
@@ -41,6 +41,20 @@ const CASES: [(&str, &str, &[&str], i32); 13] = [
         "two-nodes-bound",
         "x86-4k-two-nodes",
         &["--bytes", "3G", "--node", "1", "--mount", "/mnt/huge"],
+        0,
+    ),
+    (
+        "two-nodes-host-cache",
+        "x86-4k-two-nodes",
+        &[
+            "--host-cache",
+            "20G",
+            "--ranks",
+            "8",
+            "--node-each",
+            "--sizes",
+            "1G,2M",
+        ],
         0,
     ),
     ("arm64-16k", "arm64-16k", &["--bytes", "512M"], 0),
@@ -506,4 +520,41 @@ fn a_live_plan_passes_its_own_check() {
     drop(lock);
     // The time is that of this host, in UTC.
     assert!(plan.made.unwrap().ends_with('Z'));
+}
+
+/// A part of a cache is of no use: the program falls back to base pages.
+#[test]
+fn a_host_cache_that_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plan.toml");
+    let flags = [
+        "--root",
+        "fixtures/x86-4k-two-nodes",
+        "--host-cache",
+        "400G",
+        "--ranks",
+        "8",
+    ];
+    let mut all = flags.to_vec();
+    all.extend(["--output", file.to_str().unwrap()]);
+    let text = refused(
+        &plan(&all),
+        1,
+        &["the host cache does not fit", "400G needed", "short"],
+    );
+    assert!(!file.exists(), "no plan was written");
+    // The advised size fits.
+    let next = text.split_once("next: hugeleaf plan ").unwrap().1;
+    let next = next.split(" #").next().unwrap().split_whitespace();
+    let next: Vec<&str> = flags[..2].iter().copied().chain(next).collect();
+    good(&plan(&next));
+    let many = refused(
+        &plan(&["--ranks", "2", "--bytes", "1G"]),
+        2,
+        &["--host-cache"],
+    );
+    assert!(
+        many.contains("--ranks") || many.contains("required"),
+        "{many}"
+    );
 }

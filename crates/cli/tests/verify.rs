@@ -2,6 +2,7 @@
 //! its pages, and on an applied plan that was changed afterwards.
 
 mod applied;
+mod can_take;
 mod captured;
 mod server;
 

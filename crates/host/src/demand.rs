@@ -4,6 +4,7 @@
 //! unit files and cgroups. They run a program to learn its needs if no other source has them (`ask`).
 //! Decisions are left to a plan.
 
+pub mod host_cache;
 mod jvm;
 mod mariadb;
 mod postgres;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::fact::Fact;
 use crate::model::{PageUsage, ProcessMemoryLimits};
 
+pub use host_cache::{CacheNodes, CacheShare, cache_shares};
 pub use jvm::{
     JvmMemoryArea as JavaRegion, JvmSizes as JavaSizes, parse_sizes as parse_java_sizes,
 };
@@ -140,6 +142,8 @@ hugeleaf_units::named! {
         SysV = "sysv",
         /// A container or pod, by its cgroup.
         Container = "container",
+        /// A cache in host memory, such as that of an LLM server, by its size.
+        HostCache = "host-cache",
         /// A data mover by the published rule.
         Mover = "mover",
         /// Any other program, by its memory in use or by a given number of bytes.

@@ -44,11 +44,12 @@ mod testing;
 pub use fact::{Fact, ReadError};
 pub use model::{
     Buddy, CompactionStalls, FreeBlocks, GuestRam, Host, HugetlbCgroup, HugetlbLimit,
-    HugetlbLimitKind, KernelLimits, Khugepaged, MappingRole, MappingSettings, Memory, MemoryLimit,
-    OrphanKind, OrphanedHugetlb, PageSizeAvailability, PageSizeInfo, PageUsage, Pool, Process,
-    ProcessKind, ProcessMapping, ProcessMemoryLimits, ProcessMemoryUse, RunMemoryKind, RunPageKind,
-    RunPolicy, RunSettings, SharedMemoryObject, SysctlLine, Thp, ThpAdvice, ThpMemoryKind,
-    ThpSizeSettings, VmFlags, pool_file, size_folder, thp_file, thp_is_on,
+    HugetlbLimitKind, HugetlbfsMount, KernelLimits, Khugepaged, MappingRole, MappingSettings,
+    Memory, MemoryLimit, OrphanKind, OrphanedHugetlb, PageSizeAvailability, PageSizeInfo,
+    PageUsage, Pool, Process, ProcessKind, ProcessMapping, ProcessMemoryLimits, ProcessMemoryUse,
+    RunMemoryKind, RunPageKind, RunPolicy, RunSettings, SharedMemoryObject, SysctlLine, Thp,
+    ThpAdvice, ThpMemoryKind, ThpSizeSettings, VmFlags, pool_file, size_folder, thp_file,
+    thp_is_on,
 };
 pub use parse_helpers::ParseError;
 // Page map types are part of the model. Crates that judge a snapshot then need no sys.
@@ -66,7 +67,9 @@ pub use {
     parse_helpers::MountLine,
     process::{ProcessError, ReadDetail, read_all_processes, read_process},
     process_scanner::ForkTreeId,
-    system::{HostIdentity, identity, read_host, read_leftovers, read_owners},
+    system::{
+        HostIdentity, identity, read_host, read_hugetlbfs_mounts, read_leftovers, read_owners,
+    },
     target::{
         ProcessTree, ResolvedTarget, Target, TargetError, all_pids, is_in_host_pid_namespace,
     },

@@ -21,7 +21,7 @@ use hugeleaf_units::PageSize;
 
 use crate::fact::Fact;
 use crate::model::{HugetlbCgroup, MemoryLimit, ProcessMemoryLimits};
-use crate::process::proc_parsers::parse_memlock;
+use crate::process::proc_parsers::{parse_address_space_limit, parse_memlock, parse_status};
 use crate::root::Root;
 use crate::system::file_readers;
 
@@ -36,11 +36,14 @@ const MOST_CGROUPS: usize = 1 << 16;
 
 /// Returns the limits that bind a process. `process` is its PID, or `self`.
 pub fn read_limits(root: &Root, process: impl Display) -> ProcessMemoryLimits {
-    let memlock = root.parse(format!("proc/{process}/limits"), parse_memlock);
+    let of_process = format!("proc/{process}/limits");
+    let memlock = root.parse(&of_process, parse_memlock);
+    let address_space = root.parse(&of_process, parse_address_space_limit);
     let text = root.read(format!("proc/{process}/cgroup")).or_default();
     let (lines, sizes) = (mount_lines(root).or_default(), sizes(root));
     let mut limits = ProcessMemoryLimits {
         memlock: memlock.and_then(|(soft, _)| soft.into()),
+        address_space: address_space.and_then(Fact::from),
         ..ProcessMemoryLimits::default()
     };
     for mount in mounts_in(&lines, "hugetlb") {
@@ -53,9 +56,19 @@ pub fn read_limits(root: &Root, process: impl Display) -> ProcessMemoryLimits {
         let of_path = |path: String| memory::of_cgroup(root, &mount, &path);
         let own = own_and_above(root, &mount, &text, "memory").into_iter();
         limits.memory.extend(own.flat_map(of_path));
+        limits.memory_counts_pools |= mount.counts_pools;
         limits.is_in_container |= is_container(root, &mount, &text, "memory", &sizes);
     }
     limits
+}
+
+/// CAP_IPC_LOCK (capabilities(7)): the memlock limit does not bind.
+pub const CAP_IPC_LOCK: u32 = 14;
+
+/// Returns true if a process has CAP_IPC_LOCK. `process` is its PID, or `self`.
+pub fn has_ipc_lock(root: &Root, process: impl Display) -> Fact<bool> {
+    let status = root.parse(format!("proc/{process}/status"), parse_status);
+    status.map(|status| status.capabilities & (1 << CAP_IPC_LOCK) != 0)
 }
 
 /// Returns every cgroup that limits hugetlb pages. Absent if no hierarchy has the hugetlb controller.

@@ -703,6 +703,10 @@ pub struct ProcessMemoryLimits {
     pub memory: Vec<MemoryLimit>,
     /// Soft memlock limit (`limits`). `u64::MAX` is unlimited.
     pub memlock: Fact<Bytes>,
+    /// Soft limit of its address space (`limits`). `u64::MAX` is unlimited.
+    pub address_space: Fact<Bytes>,
+    /// True if its memory cgroups count pool pages too (mount option `memory_hugetlb_accounting`, Linux 6.7).
+    pub memory_counts_pools: bool,
     /// True if its cgroup is that of a container or pod, whose manager sets the limits.
     pub is_in_container: bool,
 }
@@ -774,6 +778,20 @@ impl MemoryLimit {
     pub fn room_at_most(&self) -> Bytes {
         self.limit - (self.usage - self.inactive_cache - self.active_cache)
     }
+}
+
+/// A mounted hugetlbfs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HugetlbfsMount {
+    pub path: String,
+    #[serde(rename = "page_bytes")]
+    pub page: PageSize,
+    /// Maximum size of all files together (mount option `size=`). `None` is unlimited.
+    #[serde(rename = "limit_bytes")]
+    pub limit: Option<Bytes>,
+    /// Part of the limit that files have taken or reserved (statfs(2)). Absent without a limit, and in a capture.
+    #[serde(rename = "usage_bytes")]
+    pub usage: Fact<Bytes>,
 }
 
 /// Pool pages that no running process holds.

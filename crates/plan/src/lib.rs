@@ -5,7 +5,7 @@
 //! number cannot disagree with a file. [`check`] compares a plan with the host to which it will be applied,
 //! and [`tighten`] creates a smaller plan from the use observed over a time.
 //!
-//! [`host_changes`] inspects, applies and undoes steps, with a journal. [`verify`] judges a host by the plans in force,
+//! [`can_take::can_take`] judges whether a cache fits into the pools as they are. [`host_changes`] inspects, applies and undoes steps, with a journal. [`verify`] judges a host by the plans in force,
 //! and [`applied_plans`] reads what that judgement needs. Only these two, [`host_changes`] and [`applied_plans`], name a
 //! kernel or the root of a host: all other modules are pure, without I/O, clock or system call.
 //!
@@ -20,6 +20,7 @@ mod allowlist;
 #[allow(clippy::disallowed_types)] // reads the host
 pub mod applied_plans;
 mod budget;
+pub mod can_take;
 #[allow(clippy::disallowed_types)] // reads and writes the host
 pub mod host_changes;
 mod knobs;

@@ -25,6 +25,7 @@ pub(super) fn notes(
     lines.extend(promised(plan));
     lines.extend(left_over(facts.host));
     lines.extend(idle(plan, facts.host, ledger));
+    lines.extend(reserved_anywhere(plan, facts.host));
     lines.extend(contradicted(plan, facts.host));
     lines.extend(not_in_kernel(plan, services, wishes));
     lines.extend(
@@ -154,6 +155,28 @@ fn idle(plan: &Plan, host: &Host, ledger: &MemoryBudget) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Warns that others may take the pages of a node that they have reserved and not touched. The plan counts such pages
+/// once, on a node with room for them.
+fn reserved_anywhere(plan: &Plan, host: &Host) -> Option<String> {
+    let is_bound = |s: &ServicePlan| s.kind == ServiceKind::HostCache && s.node.is_some();
+    if host.nodes.len() < 2 || !plan.services.iter().any(is_bound) {
+        return None;
+    }
+    let reserved = plan.host.pages.iter().filter_map(|size| {
+        let pages = host.pool(*size)?.reserved.get()?;
+        (plan.of_size(*size).next().is_some() && pages > Pages(0))
+            .then(|| PageCount::new(*size, pages))
+    });
+    let reserved: Vec<PageCount> = reserved.collect();
+    (!reserved.is_empty()).then(|| {
+        format!(
+            "other programs have reserved {} and not touched them; they may take them from any \
+             node, so `hugeleaf verify --can-take` counts them on each until then",
+            all_pages_text(&reserved)
+        )
+    })
 }
 
 /// Finds contradicting settings in /etc that are applied after hugeleaf's.

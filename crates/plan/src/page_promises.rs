@@ -107,7 +107,7 @@ pub fn is_same(service: &Service, planned: &ServicePlan) -> bool {
 pub const fn can_be_found(kind: ServiceKind) -> bool {
     !matches!(
         kind,
-        ServiceKind::Container | ServiceKind::Mover | ServiceKind::Other
+        ServiceKind::Container | ServiceKind::HostCache | ServiceKind::Mover | ServiceKind::Other
     )
 }
 

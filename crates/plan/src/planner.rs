@@ -284,7 +284,7 @@ impl PageSizeChooser {
     /// default, and pages of other sizes would stay idle. MariaDB searches for larger sizes
     /// automatically, and uses the default size if there are no others.
     pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<PageSizePolicy> {
-        use ServiceKind::{Mover, Other};
+        use ServiceKind::{HostCache, Mover, Other};
         if self.named.as_ref().is_some_and(Vec::is_empty) {
             return None;
         }
@@ -294,7 +294,7 @@ impl PageSizeChooser {
         {
             return Some(PageSizePolicy::Only(size));
         }
-        let mixes = matches!(kind, Mover | Other);
+        let mixes = matches!(kind, HostCache | Mover | Other);
         Some(match &self.named {
             Some(named) if mixes => PageSizePolicy::Mix(named.clone()),
             Some(named) => PageSizePolicy::OneOf(named.clone()),
@@ -343,8 +343,8 @@ fn service(
 /// True if a part of its demand helps a program. A program that needs whole mappings cannot use
 /// pages that hold none.
 fn is_divisible(kind: ServiceKind) -> bool {
-    use ServiceKind::{Container, Mover, Other};
-    matches!(kind, Container | Mover | Other)
+    use ServiceKind::{Container, HostCache, Mover, Other};
+    matches!(kind, Container | HostCache | Mover | Other)
 }
 
 fn demand(

@@ -4,6 +4,7 @@
 use hugeleaf_host::demand::{HugePageRequirement, PageSource, Service, ServiceKind};
 use hugeleaf_units::{Bytes, PageSize};
 
+use super::can_take::REGISTRATION;
 use super::model::{Plan, ServicePlan};
 use super::page_counts::wastes_little;
 use super::plan_input::PlanFacts;
@@ -23,6 +24,7 @@ pub(super) fn manual_steps(
         ServiceKind::Redis => private(plan, planned, true),
         ServiceKind::SysV => sysv(service),
         ServiceKind::Container => pod(planned),
+        ServiceKind::HostCache => host_cache(plan, service, planned),
         ServiceKind::Mover => mover(plan, planned),
         ServiceKind::Other => other(plan, service, planned),
     };
@@ -165,6 +167,38 @@ fn mover(plan: &Plan, planned: &ServicePlan) -> Vec<String> {
              script, not in /etc/environment"
         )],
     }
+}
+
+/// Lists the settings that the processes of a cache need, and that no file of the host holds.
+fn host_cache(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mappings = service.demands.iter().flat_map(|d| &d.mappings);
+    let rank = mappings
+        .map(|mapping| mapping.bytes)
+        .max()
+        .unwrap_or_default();
+    let smallest = sizes(planned).last().copied();
+    let rank = smallest.map_or(rank, |size| size.pages_for(rank).in_bytes(size));
+    lines.push(format!(
+        "if it pins its memory, each rank needs CAP_IPC_LOCK or LimitMEMLOCK={rank:#} in its unit \
+         (docker: --ulimit memlock=-1)"
+    ));
+    if rank >= REGISTRATION {
+        lines.push(format!(
+            "a rank of {rank} cannot be registered with NVIDIA's driver in one call \
+             ({REGISTRATION} or more): register it in pieces"
+        ));
+    }
+    if let Some(size) = unusual(plan, service, planned) {
+        lines.push(format!(
+            "name the page size in the program: pages of {size} are not the default ({})",
+            plan.host
+                .default_page
+                .map_or("none".to_owned(), |size| size.to_string())
+        ));
+    }
+    lines.extend(pod(planned));
+    lines
 }
 
 fn other(plan: &Plan, service: &Service, planned: &ServicePlan) -> Vec<String> {

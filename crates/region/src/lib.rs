@@ -29,7 +29,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 // `ladder_steps` resolves a ladder (pure), `hugetlb` and `thp` take extents, `populate` fills them, `region` lays them out, `handle` hands them
-// to other processes. `elastic` lends whole huge pages to components, and `manager` moves them as `balance` decides. Facts of memory come
+// to other processes. `elastic` lends whole huge pages to components, and `manager` moves them as `balance` decides. `warm` populates files and trials by node. Facts of memory come
 // from `hugeleaf-host`, so that pools, limits and settings are read in one place. The tests (`tests/`) put a gate before each call.
 pub mod balance;
 mod elastic;
@@ -46,6 +46,7 @@ mod reexports;
 mod region;
 mod shared_handle;
 mod thp;
+pub mod warm;
 
 pub use elastic::{
     Component, ComponentInfo, Elastic, ElasticError, ElasticInfo, ElasticOptions, Granule,

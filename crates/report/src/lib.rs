@@ -19,6 +19,7 @@
 pub mod apply;
 pub mod balance;
 pub mod bench;
+pub mod can_take;
 pub mod chart;
 pub mod check;
 pub mod compare;
@@ -40,6 +41,7 @@ pub mod terminal_escape;
 pub mod trace;
 pub mod try_;
 pub mod verify;
+pub mod warm;
 pub mod why;
 pub mod workload_file;
 pub(crate) mod yaml;

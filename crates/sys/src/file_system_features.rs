@@ -8,6 +8,8 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, IFlags, Mode, OFlags, SeekFrom, StatxFlags};
 
+use hugeleaf_units::Bytes;
+
 use crate::{Errno, SysError};
 
 /// Maximum number of names read to find a regular file to query.
@@ -57,6 +59,18 @@ pub fn file_system_at(folder: &Path) -> Result<FileSystemFeatures, SysError> {
         .ok()
         .map(|flags| flags.contains(EXTENTS));
     Ok(found)
+}
+
+/// Returns the used part of the file system mounted at a folder (statfs(2)). Only a hugetlbfs with a limit on its size
+/// counts its use.
+///
+/// # Errors
+/// The errors of statfs(2).
+pub fn file_system_used(folder: &Path) -> Result<Bytes, SysError> {
+    let stat = rustix::fs::statvfs(folder)
+        .map_err(|errno| SysError::new("statfs", folder.display().to_string(), errno))?;
+    let blocks = stat.f_blocks.saturating_sub(stat.f_bfree);
+    Ok(Bytes(blocks.saturating_mul(stat.f_bsize)))
 }
 
 /// A missing attribute gives a different error than unsupported attributes.

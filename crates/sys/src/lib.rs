@@ -20,6 +20,7 @@ mod advice;
 mod atomic_file;
 mod child;
 mod command_output;
+mod cpu_affinity;
 mod deadline;
 mod detached_mount;
 mod error;
@@ -28,6 +29,7 @@ mod fault_hook;
 mod file_capabilities;
 mod file_system_features;
 mod host_file_changes;
+mod hugetlb_file;
 mod kernel_calls;
 mod lock;
 mod membarrier;
@@ -59,17 +61,19 @@ pub use child::{
     set_task_policy,
 };
 pub use command_output::{ProgramOutput, confine, run_for_output};
+pub use cpu_affinity::{allowed_cpus, run_on_cpus};
 pub use deadline::{Deadline, set_stop_flag};
 pub use detached_mount::DetachedMount;
 pub use error::{Errno, SysError, errno_of, last_errno};
 pub use ethtool::offloads;
 pub use fault_hook::{GateReply, MemoryCall, MemorySyscalls, ProcessCall, SyscallGate};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
-pub use file_system_features::{FileSystemFeatures, file_system_at};
+pub use file_system_features::{FileSystemFeatures, file_system_at, file_system_used};
 pub use host_file_changes::{
     FileKind, FileMeta, HostChange, append_to, device_numbers, effective_gid, metadata_at,
     probe_folder, probe_write, rename, write_value,
 };
+pub use hugetlb_file::HugetlbFile;
 pub use kernel_calls::Kernel;
 pub use lock::{HostLock, SharedFlock, lock_host, mark};
 pub use membarrier::AsymmetricBarrier;

@@ -21,5 +21,6 @@ pub mod trace;
 pub mod try_;
 pub mod undo;
 pub mod verify;
+pub mod warm;
 pub mod why;
 pub mod workload;

@@ -1,23 +1,23 @@
 //! Implements `hugeleaf plan`.
 
 mod demand_source_flags;
-mod flags;
+pub(in crate::cmd) mod flags;
 mod pool_sampling;
 mod selected_services;
 
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Host;
-use hugeleaf_host::demand::{Service, read_services};
+use hugeleaf_host::demand::{Service, ServiceKind, read_services};
 use hugeleaf_plan::applied_plans::in_force;
 use hugeleaf_plan::host_changes::{inspect, mount_point};
 use hugeleaf_plan::{
-    GRUB, KubernetesPlan, Mount, Plan, PlanFacts, PlanOptions, build_plan, keep, parse, steps,
-    tighten, write,
+    DemandPlan, GRUB, KubernetesPlan, Mount, PageCount, Plan, PlanFacts, PlanOptions, build_plan,
+    keep, parse, steps, tighten, write,
 };
 use hugeleaf_report::plan::{KubernetesView, PlanView};
 use hugeleaf_sys::{Errno, OnExisting, write_whole};
-use hugeleaf_units::{Ladder, PageKind, PageSize};
+use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 
 use crate::context::{CommandStatus, Context, Failure};
 use crate::progress::Bar;
@@ -63,12 +63,49 @@ pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
         (build_plan(&facts, &services, &wishes)?, unread)
     };
     drop(bar);
+    fitting_cache(&plan, args)?;
     keep(&mut plan, |path| text_of(context, path))?;
     match args.kubernetes {
         true => show_for_kubernetes(args, context, (&plan, &services), &unread)?,
         false => show(args, context, &plan, &unread)?,
     }
     Ok(plan.missing().next().is_none().into())
+}
+
+/// Refuses a host cache that does not fit as a whole: a program with a part of its pages starts on base pages.
+fn fitting_cache(plan: &Plan, args: &Args) -> Result<(), Failure> {
+    let caches = || {
+        plan.services
+            .iter()
+            .filter(|s| s.kind == ServiceKind::HostCache)
+    };
+    let sum = |of: fn(&DemandPlan) -> &Vec<PageCount>| -> Bytes {
+        let demands = caches().flat_map(|service| &service.demands);
+        demands.flat_map(of).map(|pages| pages.bytes()).sum()
+    };
+    let (planned, missing) = (sum(|d| &d.pages), sum(|d| &d.missing));
+    if missing.is_zero() {
+        return Ok(());
+    }
+    let why = plan.notes.iter().find(|note| note.starts_with("cut: "));
+    let why = why.and_then(|note| Some(note.split_once(", because ")?.1));
+    let why = why.map_or(String::new(), |why| format!(": {why}"));
+    let all = planned + missing;
+    let next = match planned.is_zero() {
+        true => "hugeleaf mem    # shows who uses the memory".to_owned(),
+        false => {
+            let ranks = args.ranks.map(|ranks| format!(" --ranks {ranks}"));
+            let each = if args.node_each { " --node-each" } else { "" };
+            let (ranks, gib) = (ranks.unwrap_or_default(), planned.get() >> 30);
+            format!(
+                "hugeleaf plan --host-cache {gib}G{ranks}{each}    # or --margin, --force REASON"
+            )
+        }
+    };
+    Err(Failure::no(
+        format!("the host cache does not fit: {all} needed, {missing} short{why}"),
+        next,
+    ))
 }
 
 /// Reads a file of the planned host as text.

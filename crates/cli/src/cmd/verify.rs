@@ -1,5 +1,7 @@
 //! Implements `hugeleaf verify`.
 
+pub mod can_take;
+
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,13 +18,18 @@ Services that run or start at boot are queried for the huge pages that they requ
 define the pages that services should have. Files below /etc are compared with the kernel. If
 everything matches, the answer is one line.
 
-Exit status: 0 everything matches; 1 something is short or has drifted; 2 wrong usage; 3 the host
-cannot be read.
+--can-take judges whether the pools can give a cache its pages now, and names the number that
+decides: free and reserved pages, nodes, cgroups, the limits of a process, and memory for the rest
+of the host. Limits are those of this shell, or of --limits-of.
+
+Exit status: 0 everything matches, or the cache fits; 1 something is short or has drifted, or the
+cache does not fit; 2 wrong usage; 3 the host cannot be read.
 
 Examples:
   hugeleaf verify
   hugeleaf verify --since 15m        from cron, every 15 minutes
-  hugeleaf verify --prometheus /var/lib/prometheus/node-exporter/hugeleaf.prom")]
+  hugeleaf verify --prometheus /var/lib/prometheus/node-exporter/hugeleaf.prom
+  hugeleaf verify --can-take 1536G --ranks 8 --node-each --sizes 1G,2M --pin")]
 pub struct Args {
     /// Ignore kernel log lines before this time: an age, e.g. 2h, or a date, e.g.
     /// 2026-11-21T10:00:00Z [default: the newest apply]
@@ -31,9 +38,14 @@ pub struct Args {
     /// Print Prometheus metrics, or write them to this file for the textfile collector
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     prometheus: Option<PathBuf>,
+    #[command(flatten)]
+    cache: can_take::CacheArgs,
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<CommandStatus, Failure> {
+    if let Some(bytes) = args.cache.can_take {
+        return can_take::run(&args.cache, bytes, context);
+    }
     if args.prometheus.is_some() && context.json {
         return Err(Failure::usage(
             "verify: --json and --prometheus cannot be combined",

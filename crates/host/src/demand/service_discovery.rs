@@ -8,8 +8,8 @@ use hugeleaf_units::{Bytes, Failure};
 use super::service_reader::{ServiceReader, held_of, shared_objects};
 use super::source_kind::{DemandSourceKind, FlagArity, ProgramRule, ServiceResult};
 use super::{
-    Demand, EqualMappings, PageSource, Service, ServiceKind, jvm, mariadb, postgres, resident,
-    synthetic, sysv, user_account,
+    Demand, EqualMappings, PageSource, Service, ServiceKind, host_cache, jvm, mariadb, postgres,
+    resident, synthetic, sysv, user_account,
 };
 use crate::fact::Fact;
 use crate::limits::{self, cgroup_paths::in_hierarchy};
@@ -35,6 +35,7 @@ pub static SOURCES: &[DemandSourceKind] = &[
     CONTAINER,
     synthetic::BYTES,
     synthetic::MOVER,
+    host_cache::HOST_CACHE,
 ];
 
 /// The source of a demand, as named by a person.

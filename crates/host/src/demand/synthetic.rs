@@ -39,11 +39,11 @@ pub(super) const MOVER: DemandSourceKind = DemandSourceKind {
     },
 };
 
-fn parse<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
+pub(super) fn parse<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
     text.parse::<T>().map_err(|error| error.to_string())
 }
 
-fn parsed<T>(value: Result<T, String>) -> Result<T, Failure> {
+pub(super) fn parsed<T>(value: Result<T, String>) -> Result<T, Failure> {
     value.map_err(|what| Failure::usage(what, "hugeleaf plan --help"))
 }
 

@@ -4,13 +4,11 @@ use hugeleaf_sys::UserCredentials;
 
 use super::User;
 use crate::fact::Fact;
+use crate::limits::CAP_IPC_LOCK;
 use crate::model::Process;
 pub use crate::process::proc_parsers::parse_memlock;
 use crate::root::Root;
 use crate::system::pam_limits;
-
-/// CAP_IPC_LOCK (capabilities(7)).
-const IPC_LOCK: u32 = 14;
 
 /// Returns an account by name or number, with the rights of a new process. Absent if there is none.
 pub fn read_user(root: &Root, name_or_uid: &str) -> Fact<User> {
@@ -40,7 +38,7 @@ pub(super) fn of_process(root: &Root, process: &Process) -> User {
         groups: rights.groups,
         memlock: limits.clone().and_then(|limits| Fact::from(limits.0)),
         memlock_hard: limits.and_then(|limits| Fact::from(limits.1)),
-        ipc_lock: process.capabilities & (1 << IPC_LOCK) != 0,
+        ipc_lock: process.capabilities & (1 << CAP_IPC_LOCK) != 0,
     }
 }
 

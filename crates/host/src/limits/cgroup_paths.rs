@@ -17,6 +17,8 @@ pub struct CgroupMount {
     pub at: String,
     /// The cgroup mounted there. It is not the top in a container without a cgroup namespace.
     pub top: String,
+    /// True if its memory controller counts pool pages too.
+    pub counts_pools: bool,
 }
 
 /// Returns `mountinfo`, which names the cgroup at each mount, or else `mounts`.
@@ -57,6 +59,8 @@ pub fn mounts_in(lines: &str, controller: &str) -> Vec<CgroupMount> {
             version,
             at: unescape(at),
             top: unescape(top),
+            counts_pools: version == 2
+                && options.split(',').any(|o| o == "memory_hugetlb_accounting"),
         })
     };
     let mut found: Vec<CgroupMount> = Vec::new();

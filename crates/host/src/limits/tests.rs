@@ -437,7 +437,7 @@ proptest! {
     /// Checks that no path and no mount leads to a file outside the mount.
     #[test]
     fn no_path_leaves_the_mount(top in "(/|(/(a|b|\\.\\.)){0,3})", path in "(/(a|b|\\.|\\.\\.)){0,4}") {
-        let mount = CgroupMount { version: 2, at: "/cg".to_owned(), top };
+        let mount = CgroupMount { version: 2, at: "/cg".to_owned(), top, counts_pools: false };
         let root = Root::at("/nonexistent");
         for below in own_and_above(&root, &mount, &format!("0::{path}\n"), "memory") {
             prop_assert!(!below.contains("..") && (below.is_empty() || below.starts_with('/')));

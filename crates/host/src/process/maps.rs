@@ -329,6 +329,38 @@ pub fn parse_policies(text: &str) -> Vec<(u64, String)> {
         .collect()
 }
 
+/// Memory of a mapping by node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappingNodes {
+    pub start: u64,
+    pub nodes: Vec<(u32, Bytes)>,
+}
+
+/// Parses the memory by node of `/proc/PID/numa_maps`. Skips bad lines, and mappings without memory.
+pub fn parse_node_memory(text: &str) -> Vec<MappingNodes> {
+    text.lines().filter_map(node_memory).collect()
+}
+
+fn node_memory(line: &str) -> Option<MappingNodes> {
+    let mut words = line.split_ascii_whitespace();
+    let start = u64::from_str_radix(words.next()?, 16).ok()?;
+    let (mut nodes, mut page) = (Vec::new(), None);
+    for (name, value) in words.filter_map(|word| word.split_once('=')) {
+        let node = name.strip_prefix('N').and_then(|node| node.parse().ok());
+        match (node, name) {
+            (Some(node), _) => nodes.push((node, value.parse::<u64>().ok()?)),
+            (None, "kernelpagesize_kB") => page = Some(Bytes::from_kib(value.parse().ok()?)),
+            _ => {}
+        }
+    }
+    let page = page?;
+    let nodes: Vec<(u32, Bytes)> = nodes
+        .into_iter()
+        .map(|(n, pages)| (n, page * pages))
+        .collect();
+    (!nodes.is_empty()).then_some(MappingNodes { start, nodes })
+}
+
 /// Returns the mappings of a process, without counters.
 #[cfg(feature = "full")]
 pub(crate) fn mappings(root: &Root, pid: Pid) -> Fact<Vec<MapLine>> {
@@ -345,6 +377,24 @@ pub(crate) fn mappings(root: &Root, pid: Pid) -> Fact<Vec<MapLine>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn memory_by_node_is_in_pages_of_the_kernel() {
+        let text = "7f00 bind:1 file=/anon_hugepage\\040(deleted) huge dirty=3 N0=1 N1=2 kernelpagesize_kB=2048\n\
+                    8000 default anon=5 N0=5 kernelpagesize_kB=4\n9000 default\nx default N0=1 kernelpagesize_kB=4\n";
+        let mapping = |start, nodes: &[(u32, u64)]| MappingNodes {
+            start,
+            nodes: nodes
+                .iter()
+                .map(|(n, kib)| (*n, Bytes::from_kib(*kib)))
+                .collect(),
+        };
+        let expected = [
+            mapping(0x7f00, &[(0, 2048), (1, 4096)]),
+            mapping(0x8000, &[(0, 20)]),
+        ];
+        assert_eq!(parse_node_memory(text), expected);
+    }
 
     fn parse_maps(text: &str) -> Result<Vec<MapLine>, ParseError> {
         read_maps(&mut text.as_bytes()).unwrap()
@@ -488,7 +538,7 @@ Rss:                  12 kB
         fn nothing_panics(text in "(?s).*") {
             let _ = parse_smaps(&text);
             let _ = parse_maps(&text);
-            let _ = parse_policies(&text);
+            let _ = (parse_policies(&text), parse_node_memory(&text));
         }
     }
 }

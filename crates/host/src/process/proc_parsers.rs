@@ -178,8 +178,21 @@ pub fn parse_status(text: &str) -> Result<ProcessStatus, ParseError> {
 /// # Errors
 /// If the line exists but holds no limits.
 pub fn parse_memlock(text: &str) -> Result<(Option<Bytes>, Option<Bytes>), ParseError> {
+    parse_limit(text, "Max locked memory")
+}
+
+/// Parses the soft limit of the address space (RLIMIT_AS) in `/proc/PID/limits`. `u64::MAX` is unlimited.
+///
+/// # Errors
+/// If the line exists but holds no limits.
+pub fn parse_address_space_limit(text: &str) -> Result<Option<Bytes>, ParseError> {
+    parse_limit(text, "Max address space").map(|(soft, _)| soft)
+}
+
+/// Parses the soft and the hard limit of one line, in bytes.
+fn parse_limit(text: &str, name: &str) -> Result<(Option<Bytes>, Option<Bytes>), ParseError> {
     for (i, line) in text.lines().enumerate() {
-        let Some(rest) = line.strip_prefix("Max locked memory") else {
+        let Some(rest) = line.strip_prefix(name) else {
             continue;
         };
         let mut words = rest.split_ascii_whitespace();
@@ -330,6 +343,12 @@ mod tests {
             Some(Bytes(u64::MAX))
         );
         assert_eq!(parse_memlock("").unwrap(), (None, None));
+        let addresses = "Max address space         1024   unlimited   bytes\n";
+        assert_eq!(
+            parse_address_space_limit(addresses).unwrap(),
+            Some(Bytes(1024))
+        );
+        assert_eq!(parse_address_space_limit(&line("8192")).unwrap(), None);
         assert!(parse_memlock(&line("x")).is_err());
     }
 

@@ -11,6 +11,8 @@ pub mod buddy;
 pub mod counters;
 pub(crate) mod file_readers;
 #[cfg(feature = "full")]
+pub mod hugetlbfs_mounts;
+#[cfg(feature = "full")]
 mod identity;
 mod kernel_limits;
 #[cfg(feature = "full")]
@@ -47,10 +49,12 @@ use crate::root::Root;
 use file_readers::line;
 
 #[cfg(feature = "full")]
+pub use hugetlbfs_mounts::read_hugetlbfs_mounts;
+#[cfg(feature = "full")]
 pub use identity::{HostIdentity, identity};
 #[cfg(feature = "full")]
 pub use orphaned_hugetlb::read_leftovers;
-pub use pools::{parse_nodes, read as read_pools};
+pub use pools::{node_cpus, parse_nodes, read as read_pools};
 #[cfg(feature = "full")]
 pub use process_memory_use::read_owners;
 

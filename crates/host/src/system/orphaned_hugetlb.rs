@@ -8,11 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
+use super::hugetlbfs_mounts::mounts_in;
 use crate::demand::{sysv, user_account};
 use crate::fact::Fact;
-use crate::limits::cgroup_paths::unescape;
 use crate::model::{Host, OrphanKind, OrphanedHugetlb, PageUsage, Pool, Process};
-use crate::parse_helpers::MountLine;
 use crate::process::maps::read_maps;
 use crate::process::proc_parsers::parse_status;
 use crate::process::{ReadDetail, read_process};
@@ -75,22 +74,12 @@ struct OrphanFile {
     leftover: OrphanedHugetlb,
 }
 
-/// Parses the mounts of hugetlbfs in a `mountinfo` file, with the size of their pages.
-pub fn mounts_in(mountinfo: &str) -> Vec<(String, PageSize)> {
-    let parse = |line: &str| {
-        let mount = MountLine::parse(line).filter(|mount| mount.file_system == "hugetlbfs")?;
-        let mut options = mount.file_system_options.split(',');
-        let size = options.find_map(|option| option.strip_prefix("pagesize="))?;
-        Some((unescape(mount.at), size.parse().ok()?))
-    };
-    mountinfo.lines().filter_map(parse).collect()
-}
-
 /// Returns the files of hugetlbfs that have pages, each once.
 #[expect(clippy::disallowed_methods, reason = "the kernel serves hugetlbfs")]
 fn files(root: &Root) -> Vec<OrphanFile> {
     let mounts = root.read("proc/self/mountinfo");
     let mounts = mounts.map(|text| mounts_in(&text)).or_default();
+    let mounts = mounts.into_iter().map(|mount| (mount.path, mount.page));
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for (at, size) in mounts {
         let mut folders = vec![(at, 0)];
@@ -251,26 +240,13 @@ fn held_by_processes(root: &Root, kernel: &Kernel, host: &Host, size: PageSize) 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::process::maps::parse_map_line;
-    use proptest::prelude::*;
 
     #[test]
-    fn mounts_and_mapped_files() {
-        let lines = "40 27 0:39 / /dev/huge\\040pages rw,relatime shared:2 - hugetlbfs none rw,pagesize=2M,size=4M\n\
-                     41 27 0:40 / /tmp rw - tmpfs tmpfs rw\n42 27 0:41 / /h rw - hugetlbfs none rw\n";
-        let two = "2M".parse().unwrap();
-        assert_eq!(mounts_in(lines), [("/dev/huge pages".to_owned(), two)]);
+    fn a_mapped_file_is_known_by_device_and_inode() {
         let line = "7f00-7f40 rw-s 00000000 00:27 1234                       /dev/hugepages/a b";
         let mapped = |line| parse_map_line(1, line).unwrap().object;
         assert_eq!(mapped(line), (0, 0x27, 1234));
         assert_eq!(mapped("7f00-7f40 rw-p 00000000 00:00 0 "), (0, 0, 0));
-    }
-
-    proptest! {
-        #[test]
-        fn never_panics(text in "([a-z0-9:/=, -]*\n?)*") {
-            let _ = mounts_in(&text);
-        }
     }
 }

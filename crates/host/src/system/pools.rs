@@ -52,6 +52,12 @@ pub fn parse_nodes(text: &str) -> Result<Vec<u32>, ParseError> {
     Ok(numbers)
 }
 
+/// Returns the processors of a node. Absent without NUMA.
+pub fn node_cpus(root: &Root, node: u32) -> Fact<Vec<u32>> {
+    let list = format!("sys/devices/system/node/node{node}/cpulist");
+    root.parse(list, parse_nodes)
+}
+
 /// Reads the pools: for each size the total first, then its nodes. Empty without hugetlb. If the list
 /// of sizes is unreadable, returns one pool of the default size with unknown values.
 pub fn read(root: &Root, default: Option<PageSize>) -> Vec<Pool> {

@@ -588,3 +588,28 @@ fn shared_buffers_that_would_fill_whole_pages() {
         plan.notes
     );
 }
+
+#[test]
+fn a_host_cache_is_rounded_rank_by_rank_on_each_node() {
+    use hugeleaf_host::demand::{CacheNodes, cache_shares, host_cache};
+    let shares = cache_shares(Bytes(10 * GIB), Some(4), CacheNodes::Each, &[0, 1]);
+    let services = host_cache::services(&shares);
+    let wishes = PlanOptions {
+        sizes: Some(vec![size("1G"), size("2M")]),
+        ..PlanOptions::default()
+    };
+    let plan = planned(&host(), &services, &wishes);
+    // Each of two ranks a node takes 2.5G.
+    let expected = ["1G/0: 4", "1G/1: 4", "2M/0: 512", "2M/1: 512"];
+    assert_eq!(pools(&plan), expected);
+    assert!(
+        plan.boot.is_some(),
+        "pages of 1G are guaranteed only at boot"
+    );
+    let ways = &plan.services[0].ways;
+    has(ways, "LimitMEMLOCK=2684354560");
+    has(ways, "pages of 1G are not the default (2M)");
+    has(ways, "hugepages-1Gi: 4Gi");
+    // A cache is no SysV segment: it needs no group.
+    assert!(plan.group.is_none());
+}

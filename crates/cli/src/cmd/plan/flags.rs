@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hugeleaf_host::demand::host_cache::MOST_RANKS;
 use hugeleaf_plan::Margin;
 use hugeleaf_units::{Ladder, parse_time};
 
@@ -19,7 +20,7 @@ huge pages. Sources can be combined. Base pages keep the memory that they use no
 10 % of memory or 1G, whichever is larger. If the rest is too little, pages are cut, and the plan
 names the services affected.
 
-Exit status: 0 planned; 1 planned, but pages had to be cut; 2 wrong usage; 3 a service could not be
+Exit status: 0 planned; 1 planned, but pages had to be cut, or --host-cache does not fit; 2 wrong usage; 3 a service could not be
 queried, or facts about the host are missing.
 
 Examples:
@@ -27,6 +28,7 @@ Examples:
   hugeleaf plan postgresql@15-main.service --output pg.toml
   hugeleaf plan --postgres /var/lib/postgresql/15/main
   hugeleaf plan --bytes 8G --name cache --user app
+  hugeleaf plan --host-cache 1536G --ranks 8 --node-each --sizes 1G,2M
   hugeleaf plan --tighten --for 24h --every 1m   during a day of real load
   hugeleaf plan --bytes 16G --name db --kubernetes --output values.yaml")]
 pub struct Args {
@@ -35,13 +37,19 @@ pub struct Args {
     pub(super) targets: Vec<String>,
     #[command(flatten)]
     pub(super) sources: DemandSourceFlags,
-    /// Name of the service that --bytes or --mover is for
+    /// Number of processes that share out --host-cache; each is rounded up to whole pages
+    #[arg(long, value_name = "N", requires = "host-cache", value_parser = parse_ranks)]
+    pub(super) ranks: Option<u64>,
+    /// Spread the ranks of --host-cache over all NUMA nodes, each bound to its own
+    #[arg(long, requires = "host-cache", conflicts_with = "node")]
+    pub(super) node_each: bool,
+    /// Name of the service that --bytes, --mover or --host-cache is for
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,
-    /// User that --bytes or --mover runs as; missing groups, limits and capabilities are listed
+    /// User that --bytes, --mover or --host-cache runs as; missing groups, limits and capabilities are listed
     #[arg(long, value_name = "USER")]
     pub(super) user: Option<String>,
-    /// NUMA node that --bytes or --mover is bound to
+    /// NUMA node that --bytes, --mover or --host-cache is bound to
     #[arg(long, value_name = "NODE")]
     pub(super) node: Option<u32>,
     /// Memory to keep free for base pages: a size, or a share of memory, e.g. 10%
@@ -71,7 +79,7 @@ pub struct Args {
     pub(super) output: Option<PathBuf>,
     /// Watch the pools and plan smaller ones, by their peak usage
     #[arg(long, conflicts_with_all = [
-        "targets", "sources", "name", "user", "node", "sizes", "force", "mount", "run", "env",
+        "targets", "sources", "name", "user", "node", "ranks", "node_each", "sizes", "force", "mount", "run", "env",
     ])]
     pub(super) tighten: bool,
     /// Time that --tighten watches
@@ -80,4 +88,13 @@ pub struct Args {
     /// Scan interval of --tighten
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s", requires = "tighten")]
     pub(super) every: Option<Duration>,
+}
+
+/// Parses a number of ranks.
+pub(in crate::cmd) fn parse_ranks(text: &str) -> Result<u64, String> {
+    let ranks = text
+        .parse()
+        .ok()
+        .filter(|ranks| (1..=MOST_RANKS).contains(ranks));
+    ranks.ok_or_else(|| format!("'{text}' is not a number of ranks from 1 to {MOST_RANKS}"))
 }

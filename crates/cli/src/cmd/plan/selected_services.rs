@@ -1,7 +1,8 @@
 //! Finds the services that flags and targets name.
 
 use hugeleaf_host::demand::{
-    Service, ServiceSelector, User, read_services, read_source, read_user,
+    CacheNodes, Demand, Service, ServiceKind, ServiceSelector, User, cache_shares, host_cache,
+    read_services, read_source, read_user,
 };
 use hugeleaf_host::{Fact, Host};
 
@@ -20,7 +21,7 @@ pub fn services(
     let says_more = args.name.is_some() || args.user.is_some() || args.node.is_some();
     if says_more && args.mount.is_none() && !named.iter().any(is_synthetic) {
         return Err(Failure::usage(
-            "--name, --user and --node need --bytes or --mover",
+            "--name, --user and --node need --bytes, --mover or --host-cache",
             "hugeleaf plan --bytes 8G --user NAME",
         ));
     }
@@ -28,6 +29,7 @@ pub fn services(
     let user = user.transpose()?;
     for source in &named {
         let mut found = read_source(&context.root, &context.kernel, host, source)?;
+        found = shared_out(found, args, host);
         if is_synthetic(source) {
             let each = found.iter_mut();
             each.for_each(|service| apply_flags(service, args, user.as_ref()));
@@ -84,9 +86,28 @@ pub fn user(name: &str, context: &Context) -> Result<User, Failure> {
 /// Applies --name, --user and --node to a synthetic service.
 fn apply_flags(service: &mut Service, args: &Args, user: Option<&User>) {
     if let Some(name) = &args.name {
-        service.name.clone_from(name);
+        service.name = match service.node {
+            Some(node) => format!("{name}-node{node}"),
+            None => name.clone(),
+        };
         service.is_unnamed = false;
     }
     service.user = user.cloned();
-    service.node = args.node;
+    service.node = service.node.or(args.node);
+}
+
+/// Divides a cache among its ranks, by --ranks and --node-each.
+fn shared_out(services: Vec<Service>, args: &Args, host: &Host) -> Vec<Service> {
+    let shared = |service: Service| match service.kind {
+        ServiceKind::HostCache => {
+            let bytes = service.demands.iter().map(Demand::bytes).sum();
+            let nodes = match args.node_each {
+                true => CacheNodes::Each,
+                false => CacheNodes::Any,
+            };
+            host_cache::services(&cache_shares(bytes, args.ranks, nodes, &host.nodes))
+        }
+        _ => vec![service],
+    };
+    services.into_iter().flat_map(shared).collect()
 }
