@@ -4,7 +4,11 @@
 # Installs the packages into a virtual environment that is kept, with Python 3.11 or newer. Prints the reason if they
 # cannot be had here. Fails if the list is wrong, for example if a package is not the one of its hash.
 python_packages() { # FOLDER REQUIREMENTS
-    local folder=$1 requirements=$2 said
+    local folder=$1 requirements=$2 said lock
+    # One at a time; the caller's $(…) ends the lock.
+    mkdir -p "$(dirname "$folder")"
+    exec {lock}>"$folder.lock"
+    flock "$lock"
     # Left by an installation that succeeded; another version of the list, or of Python, starts anew.
     if cmp -s "$requirements" "$folder/installed" && "$folder/bin/python" -c "" 2>/dev/null; then
         return
