@@ -231,6 +231,7 @@ END
         libhugeleaf*) purpose="C library" ;;
         *.deb) purpose="package for Debian" ;;
         *.rpm) purpose="package for rpm" ;;
+        *.whl) purpose="Python package with the program" ;;
         install.sh) purpose="installer for the archives" ;;
         *) continue ;;
         esac
@@ -261,6 +262,7 @@ for architecture in "$@"; do
     find "$stage" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
     say "$architecture: packages"
     scripts/dist-pack.sh "$version" "$architecture" "$stage" "$dist"
+    scripts/dist-wheel.sh "$architecture" "$stage" "$dist"
 done
 sed "s|^release_address=\$|release_address=${RELEASE_URL:-}|" packaging/install.sh >"$dist/install.sh"
 chmod 755 "$dist/install.sh"
