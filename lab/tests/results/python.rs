@@ -13,7 +13,10 @@ const NUMPY: &str = "numpy";
 const ABOUT: &str = "Each process runs five loads, one after the other, on one thread and on one piece of memory. `base` is NumPy with\n\
 `NUMPY_MADVISE_HUGEPAGE=0`, `numpy` is NumPy as it is: it advises huge pages for arrays from 4M. The other arms are\n\
 `hugeleaf.empty` with these pages. Rates are per second of CPU time, because other programs ran on the machine; the second table of\n\
-a run is per second of wall time. Above 1 is faster.\n\n\
+a run is per second of wall time. Above 1 is faster, and an interval that contains 1 shows no difference.\n\n\
+The runs of 2026-11-29 shared two processors with builds, at a load of 16 to 26 (`bench/checks/2026-11-29-python`). That makes intervals\n\
+wide. It can also favour huge pages, because other programs evict cached page-table entries. Measure on a quiet host before\n\
+you rely on a size of the gain.\n\n\
 - **gather**: `numpy.take` of elements at random places.\n\
 - **hash join**: keys looked up in a half full hash table with linear probing; half of them are missing.\n\
 - **group-by**: `numpy.add.at` to the sums of random groups.\n\
