@@ -162,11 +162,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
             own::programs(runs),
         ),
         subject("always", "What if THP is always on?", own::always(runs)),
-        subject(
-            "python",
-            "What do NumPy arrays gain on huge pages?",
-            python::text(runs),
-        ),
+        subject("python", "What do NumPy arrays gain?", python::text(runs)),
         subject(
             "reads",
             "What does a dependent read cost?",
