@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab predict same'
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp top guard-cost guard-proofs guard-kills guard-growth sqlite amm lab predict same python'
 names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -211,6 +211,43 @@ predicted() { # PROGRAM
     fi
 }
 
+# Makes a Python environment with the wheel of this repository, and sets $python to its interpreter. Prints the reason if it cannot be had.
+make_python_environment() {
+    local environment=${CARGO_TARGET_DIR:-target}/python-bench log status=0 as=()
+    mkdir -p "$environment"
+    environment=$(cd "$environment" && pwd)
+    python=$environment/venv/bin/python
+    log=$environment/log
+    # Loads run as nobody, who may not have the interpreter of a home folder.
+    [ "$(id -u)" != 0 ] || as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+    {
+        [ -x "$environment/venv/bin/pip" ] || "${PYTHON:-/usr/bin/python3}" -m venv "$environment/venv"
+        rm -rf "$environment/wheel"
+        "$python" -m pip install --quiet --only-binary :all: --requirement lab/python/requirements.txt &&
+            CARGO_TARGET_DIR=$environment/../python "$python" -m pip wheel --quiet --no-deps --wheel-dir "$environment/wheel" \
+                --config-settings program=none ./python &&
+            "$python" -m pip install --quiet --no-deps --force-reinstall "$environment"/wheel/hugeleaf-*.whl &&
+            "${as[@]}" "$python" -c 'import sys, hugeleaf, scipy, usearch; open(sys.argv[1])' "$PWD/lab/python/arrays.py"
+    } >"$log" 2>&1 </dev/null || status=$?
+    [ "$status" = 0 ] || tail -n 3 "$log"
+    return "$status"
+}
+
+# Measures arrays of some gigabytes for one more round, with as many gigabytes in each pool. The host is free for tests between two rounds.
+python_arrays() { # NAME GIGABYTES POOL ROUND INDEX FLAGS…
+    local to=$out/python-arrays-$1.json size=$(($2 << 30)) large=$3 round=$4 index=$5 status=0
+    shift 5
+    local add=(--output "$to")
+    [ ! -e "$to" ] || add=(--resume "$to")
+    # Those of 1G first: they want memory that is still whole.
+    with_lock with_setting /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages "$large" \
+        with_free_pages $((large * 512)) \
+        "$target/hugeleaf" bench file lab/python/arrays.toml --yes --pairs "$round" --set "python=$python" \
+        --set "program=$PWD/lab/python/arrays.py" --set "index=$index" --set "size=$size" "$@" "${add[@]}" >/dev/null ||
+        status=$?
+    [ "$status" -le 1 ] || return "$status"
+}
+
 for name in $names; do
     echo "== $name"
     case $name in
@@ -396,6 +433,33 @@ for name in $names; do
         done
         "$target/hugeleaf" compare "$same/first" "$same/second" | tee "$same/same.txt"
         "$target/hugeleaf" compare "$same/first" "$same/slower" | tee "$same/slower.txt"
+        ;;
+    python)
+        # Arrays of NumPy by the pages of their memory.
+        if ! make_python_environment; then
+            echo "not run: python: no environment with hugeleaf and lab/python/requirements.txt (PYTHON= names another interpreter)"
+            continue
+        fi
+        if [ ${#smoke[@]} -gt 0 ]; then
+            chmod 755 "$out"
+            "$python" lab/python/arrays.py index "$out/index" 3000000
+            python_arrays smoke 0 0 1 "$out/index" --set size=33554432 --set seconds=0.01
+        else
+            # Segments of an index are as large as they are in servers of vectors.
+            index=${python%/venv/*}/index-256M
+            [ -e "$index" ] || "$python" lab/python/arrays.py index "$index" 268435456
+            transparent=(--arm base=memory=base --arm numpy=memory=numpy --arm thp:2M=memory=thp:2M)
+            pools=(--arm base=memory=base --arm hugetlb:2M=memory=hugetlb:2M --arm hugetlb:1G=memory=hugetlb:1G)
+            for round in $(seq "${PAIRS:-6}"); do
+                python_arrays 1G 1 1 "$round" "$index"
+                # Apart, so that a pool takes no memory from THP.
+                python_arrays 4G 4 0 "$round" "$index" "${transparent[@]}"
+                python_arrays 4G-pool 4 4 "$round" "$index" "${pools[@]}"
+            done
+            # Results do not name the folder of the repository.
+            sed -i "s|$PWD/||g" "$out"/python-arrays-*.json
+            ls "$out"/python-arrays-*.json
+        fi
         ;;
     simulate)
         # Recordings of this kind of machine, made with the example record_noise.

@@ -259,6 +259,7 @@ END
         libhugeleaf*) purpose="C library" ;;
         *.deb) purpose="package for Debian" ;;
         *.rpm) purpose="package for rpm" ;;
+        *.whl) purpose="Python package with the program" ;;
         install.sh) purpose="installer for the archives" ;;
         *) continue ;;
         esac
@@ -291,6 +292,7 @@ for architecture in "$@"; do
     wheel
     say "$architecture: packages"
     scripts/dist-pack.sh "$version" "$architecture" "$stage" "$dist"
+    scripts/dist-wheel.sh "$architecture" "$stage" "$dist"
 done
 sed "s|^release_address=\$|release_address=${RELEASE_URL:-}|" packaging/install.sh >"$dist/install.sh"
 chmod 755 "$dist/install.sh"

@@ -75,7 +75,7 @@ version=$("$python" -c 'import sys; print(f"python{sys.version_info[0]}.{sys.ver
 echo "$tools/lib/$version/site-packages" >"$work/venv/lib/$version/site-packages/tools.pth"
 cp -r python/tests "$work/tests"
 # Outside the repository, so that Python imports the installed package and not the sources.
-export HUGELEAF_REPOSITORY=$PWD
+export HUGELEAF_REPOSITORY=$PWD HUGELEAF_WHEEL=$wheel
 cd "$work"
 "$work/venv/bin/python" -m pytest -q -rs -p no:cacheprovider "$work/tests" "$@" </dev/null
 

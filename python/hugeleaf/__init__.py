@@ -16,6 +16,14 @@ import sys as _sys
 if _sys.platform != "linux":
     raise ImportError("hugeleaf runs on Linux only")
 
+if _sys.version_info < (3, 11):
+    # pip refuses the wheel. This is for a copied folder, and for PYTHONPATH.
+    _version = ".".join(map(str, _sys.version_info[:3]))
+    raise ImportError(
+        f"hugeleaf needs Python 3.11 or newer, and this is {_version}"
+        "\n  next: use a newer Python; the program hugeleaf runs without any"
+    )
+
 from ._errors import AllocationError, Error, InvalidRequest, PreconditionError, ProgramError
 
 try:

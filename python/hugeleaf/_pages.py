@@ -8,18 +8,7 @@ from typing import Any
 from . import _native
 from ._arrays import require_multiarray, require_numpy
 from ._errors import InvalidRequest
-
-
-def _size(count: int) -> str:
-    """Format bytes: 64M, 1.5G."""
-    value = float(count)
-    for unit in ("", "K", "M", "G", "T"):
-        if value < 1024 or unit == "T":
-            break
-        value /= 1024
-    digits = f"{value:.1f}" if value < 10 else f"{value:.0f}"
-    return digits.removesuffix(".0") + unit
-
+from ._native import size_text
 
 _KINDS = {"base": "base pages", "thp": "THP", "hugetlb": "hugetlb pages"}
 
@@ -81,12 +70,12 @@ class Pages:
 
     def __str__(self) -> str:
         parts = [
-            f"{_size(size)} on {_KINDS[kind]} of {_size(page)}"
+            f"{size_text(size)} on {_KINDS[kind]} of {size_text(page)}"
             for (kind, page), size in self.by_page_size.items()
         ]
         missing = self.nbytes - self.resident_bytes
         if missing:
-            parts.append(f"{_size(missing)} not in memory")
+            parts.append(f"{size_text(missing)} not in memory")
         lines = [", ".join(parts) or "0 bytes"]
         if self.coverage is not None:
             # 100 % only if all of it is.
@@ -99,7 +88,7 @@ class Pages:
                 cause = (extent.reason, extent.next)
                 small[cause] = small.get(cause, 0) + extent.nbytes
         for (reason, next), size in small.items():
-            lines += [f"  {_size(size)}: {reason}", *([f"    next: {next}"] if next else [])]
+            lines += [f"  {size_text(size)}: {reason}", *([f"    next: {next}"] if next else [])]
         return "\n".join(lines)
 
 

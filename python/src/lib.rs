@@ -20,5 +20,5 @@ mod native {
     #[pymodule_export]
     use crate::numpy_handler::{new_handler, set_handler};
     #[pymodule_export]
-    use crate::pages::{extents_at, range_of};
+    use crate::pages::{extents_at, range_of, size_text};
 }

@@ -346,7 +346,8 @@ fn name_of(ladder: &Ladder) -> [c_char; 127] {
     let mut name = [0; 127];
     let text = format!("hugeleaf {ladder}");
     for (to, from) in name.iter_mut().take(126).zip(text.bytes()) {
-        *to = from.cast_signed();
+        // Signed on some processors only.
+        *to = c_char::from_ne_bytes([from]);
     }
     name
 }

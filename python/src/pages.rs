@@ -65,6 +65,12 @@ fn fields_of(extent: &Extent, range: Range) -> Option<ExtentFields> {
     ))
 }
 
+/// Formats bytes as the program does: `64M`, `1.5G`.
+#[pyfunction]
+pub(crate) fn size_text(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
+
 /// Returns address and length of an object that exports a contiguous buffer.
 #[pyfunction]
 pub(crate) fn range_of(object: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {

@@ -55,10 +55,10 @@ def lock_host(how: int) -> Iterator[None]:
 @pytest.fixture
 def huge() -> Iterator[int]:
     """Size of a huge page, on a host that no other test changes."""
-    size = huge_page()
-    if not size:
-        pytest.skip("needs transparent huge pages")
     with lock_host(fcntl.LOCK_SH):
+        size = huge_page()
+        if not size:
+            pytest.skip("needs transparent huge pages")
         yield size
 
 

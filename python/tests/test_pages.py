@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import MB, in_child
+from conftest import MB, REPOSITORY, in_child
 
 import hugeleaf
 
@@ -96,6 +96,15 @@ def test_a_child_splits_pages_and_that_is_seen(huge: int) -> None:
 
     in_child(write)
     assert hugeleaf.pages(ours).resident_bytes == 4 * huge
+
+
+def test_sizes_are_printed_as_the_program_prints_them() -> None:
+    """The table is that of the Rust test."""
+    rows = [row.split("\t") for row in (REPOSITORY / "fixtures" / "sizes.tsv").read_text().splitlines() if row[0] != "#"]
+    assert len(rows) > 10
+    for number, text in rows[1:]:
+        extent = hugeleaf.Extent(0, int(number), BASE, "base", 0)
+        assert str(hugeleaf.Pages(None, (extent,))) == f"{text} not in memory"
 
 
 def test_a_report_in_words() -> None:

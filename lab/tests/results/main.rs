@@ -10,6 +10,7 @@ mod oltp;
 mod own;
 mod page;
 mod programs;
+mod python;
 mod runs;
 mod summary;
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use hugeleaf_units::Bytes;
 
 use crate::runs::{Run, Runs, Table};
-use crate::{answers, oltp, own, programs, summary};
+use crate::{answers, oltp, own, programs, python, summary};
 
 const HEAD: &str = "# Results: huge pages compared with base pages
 
@@ -162,6 +162,7 @@ fn subjects(runs: &Runs) -> Vec<Subject> {
             own::programs(runs),
         ),
         subject("always", "What if THP is always on?", own::always(runs)),
+        subject("python", "What do NumPy arrays gain?", python::text(runs)),
         subject(
             "reads",
             "What does a dependent read cost?",
