@@ -33,7 +33,7 @@ fn reached(pod: &Container) -> Result<(u64, u64), String> {
 }
 
 /// Waits until the metrics show the pod by its UID, and returns its eligible bytes on pages of a kind.
-fn eligible(pod: &Container, pages: &str) -> u64 {
+fn eligible(pod: &Container, pages: &str) -> f64 {
     let info = format!("pod_uid=\"{}\",container_id=\"{}\"", pod.uid, pod.id);
     let text = until("the pod's UID in the metrics", || {
         let text = get(METRICS, "/metrics")?;
@@ -48,11 +48,8 @@ fn eligible(pod: &Container, pages: &str) -> u64 {
         pod.uid
     );
     let value = text.lines().find_map(|line| line.strip_prefix(&series));
-    let value: f64 = value
-        .unwrap_or_else(|| panic!("no {series}:\n{text}"))
-        .parse()
-        .unwrap();
-    value as u64
+    let value = value.unwrap_or_else(|| panic!("no {series}:\n{text}"));
+    value.parse().unwrap()
 }
 
 /// Promotes a pod, and upgrades the image of the guard while the pod runs.
@@ -78,40 +75,13 @@ pub fn promotes_and_survives_an_upgrade(node: &Node, runtime: &str) {
     );
     until("the metrics to show this", || {
         match eligible(&pod, "huge") {
-            shown if shown * 100 >= all * SHARE => Ok(()),
+            shown if shown * 100.0 >= (all * SHARE) as f64 => Ok(()),
             shown => Err(format!("{shown} of {all}")),
         }
     });
 
-    let upgrade = Instant::now();
-    node.run(&node.of_chart(2, "guard"));
-    let mut lowest = 100;
-    let second = until("the upgraded guard", || {
-        let (all, huge) = pod.memory();
-        lowest = lowest.min(huge * 100 / all);
-        let found = node
-            .container("guard")
-            .filter(|one| one.is_ready && one.image.ends_with(":2"));
-        found.ok_or_else(|| format!("{:?}", node.container("guard")))
-    })
-    .0;
-    println!(
-        "measured: {runtime}: the upgrade took {:.1} s; at least {lowest} % stayed huge",
-        upgrade.elapsed().as_secs_f64()
-    );
-    assert!(lowest >= SHARE, "{lowest} %");
+    let second = upgrade(node, runtime, &pod);
     assert_ne!(first.id, second.id);
-    until("the guard's answer for the pod", || {
-        let status = guard_status()?;
-        let trees = status["programs"].as_array().cloned().unwrap_or_default();
-        let is_managed =
-            |tree: &Value| tree["name"] == "redis-server" && tree["state"] == "managed";
-        trees
-            .iter()
-            .any(is_managed)
-            .then_some(())
-            .ok_or_else(|| status.to_string())
-    });
     // The second guard knew the promotions of the first, and the server did not notice.
     let log = std::fs::read_to_string("/var/log/hugeleaf/guard.jsonl").unwrap();
     let count = |what: &str| {
@@ -134,6 +104,39 @@ pub fn promotes_and_survives_an_upgrade(node: &Node, runtime: &str) {
     reached(&after).unwrap();
 }
 
+/// Upgrades the image of the guard, and waits until the new guard manages the pod.
+fn upgrade(node: &Node, runtime: &str, pod: &Container) -> Container {
+    let upgrade = Instant::now();
+    node.run(&node.of_chart(2, "guard"));
+    let mut lowest = 100;
+    let second = until("the upgraded guard", || {
+        let (all, huge) = pod.memory();
+        lowest = lowest.min(huge * 100 / all);
+        let found = node
+            .container("guard")
+            .filter(|one| one.is_ready && one.image.ends_with(":2"));
+        found.ok_or_else(|| format!("{:?}", node.container("guard")))
+    })
+    .0;
+    println!(
+        "measured: {runtime}: the upgrade took {:.1} s; at least {lowest} % stayed huge",
+        upgrade.elapsed().as_secs_f64()
+    );
+    assert!(lowest >= SHARE, "{lowest} %");
+    until("the guard's answer for the pod", || {
+        let status = guard_status()?;
+        let trees = status["programs"].as_array().cloned().unwrap_or_default();
+        let is_managed =
+            |tree: &Value| tree["name"] == "redis-server" && tree["state"] == "managed";
+        trees
+            .iter()
+            .any(is_managed)
+            .then_some(())
+            .ok_or_else(|| status.to_string())
+    });
+    second
+}
+
 #[test]
 fn the_guard_keeps_a_pod_on_huge_pages_through_an_upgrade() {
     if let Some(node) = node(
@@ -152,7 +155,7 @@ fn the_exporter_names_pods_and_changes_nothing() {
     let pod = victim(&node);
     node.run(&node.of_chart(1, "exporter"));
     let exporter = node.ready("exporter", "hugeleaf:1");
-    assert!(eligible(&pod, "base") >= redis::KEYS << 10);
+    assert!(eligible(&pod, "base") >= (redis::KEYS << 10) as f64);
     // The paths of other pods' cgroups as the exporter reads them.
     let process = pod.process("redis-server");
     let seen = std::process::Command::new("nsenter")
