@@ -5,10 +5,7 @@
     pip wheel ./python -C program=none        without it: one megabyte instead of twenty
     pip wheel ./python -C share=FOLDER        also with manual pages and licences: share/ of the environment
 
-`maturin build` in this folder builds the same wheel without the program. scripts/dist.sh runs this file to build the wheel of a
-release, which has the tag of the oldest glibc that it runs with:
-
-    build_wheel.py PROGRAM SHARE TARGET FOLDER
+`maturin build` in this folder builds the same wheel without the program. scripts/dist-wheel.sh builds the wheel of a release.
 """
 
 from __future__ import annotations
@@ -99,13 +96,3 @@ def stage(program: str | None, share: str | None) -> None:
 
 def fail(what: str, next: str) -> NoReturn:
     sys.exit(f"hugeleaf: {what}\n  next: {next}")
-
-
-def release(program: str, share: str, target: str, folder: str) -> int:
-    command = ["maturin", "build", "--quiet", "--release", "--locked", "--compatibility", "pypi", "--target", target]
-    with staged(program, share):
-        return subprocess.run([*command, "--out", folder, "--manifest-path", str(HERE / "Cargo.toml")]).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(release(*sys.argv[1:]))

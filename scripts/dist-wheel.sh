@@ -20,23 +20,14 @@ export SOURCE_DATE_EPOCH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Prints flags that give each folder of this machine a fixed name in messages of a panic.
-fixed_names() {
-    local crates=${CARGO_HOME:-$HOME/.cargo}/registry/src folder
-    printf -- '--remap-path-prefix=%s=/usr/src/hugeleaf\x1f' "$(pwd -P)"
-    for folder in "$crates"/*/; do
-        printf -- '--remap-path-prefix=%s=/usr/src/crates\x1f' "${folder%/}"
-    done
-    printf -- '--remap-path-prefix=%s=/rustc\n' "$(rustc --print sysroot)/lib/rustlib/src/rust"
-}
-
 build_wheel() {
-    local target=$cpu-unknown-linux-gnu tools=$target_dir/tools/wheel reason
+    local target=$cpu-unknown-linux-gnu tools=$target_dir/tools/wheel reason names
     reason=$(python_packages "$tools" scripts/wheel-requirements.txt)
     [ -z "$reason" ] || fail "maturin and zig cannot be installed: $reason" "connect to PyPI, or set PIP_INDEX_URL to a mirror of it"
-    rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+    add_target "$target"
     cargo fetch --locked --quiet --manifest-path python/Cargo.toml
-    CARGO_ENCODED_RUSTFLAGS=$(fixed_names)
+    mapfile -t names < <(fixed_names)
+    CARGO_ENCODED_RUSTFLAGS=$(rust_flags "${names[@]}")
     export CARGO_ENCODED_RUSTFLAGS
     CARGO_TARGET_DIR=$target_dir/python-wheel PATH=$tools/bin:$PATH "$tools/bin/pip" wheel --quiet \
         --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$work/wheel" \

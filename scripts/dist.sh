@@ -62,29 +62,6 @@ musl_headers() { # DEBIAN-ARCHITECTURE
     touch "$folder/complete"
 }
 
-# Prints pairs FOLDER=NAME. Each folder of this machine gets a fixed name in debug information and panic messages.
-fixed_names() {
-    local sysroot commit
-    sysroot=$(rustc --print sysroot)
-    commit=$(rustc --version --verbose | sed -n 's/^commit-hash: //p')
-    # The compiler uses the last name that fits.
-    echo "$(pwd -P)=/usr/src/hugeleaf"
-    echo "$target_dir=/usr/src/hugeleaf/target"
-    echo "$sysroot/lib/rustlib/src/rust=/rustc/$commit"
-    cargo metadata --locked --format-version 1 | grep -o '"manifest_path":"[^"]*/registry/src/[^/"]*' |
-        sed 's/^"manifest_path":"//; s|$|=/usr/src/crates|' | sort -u
-}
-
-# Prints names as flags in the form of CARGO_ENCODED_RUSTFLAGS.
-rust_flags() { # FOLDER=NAME…
-    local IFS=$'\x1f'
-    echo "${*/#/--remap-path-prefix=}"
-}
-
-add_target() { # TARGET
-    rustup target list --installed | grep -qx "$1" || rustup target add "$1"
-}
-
 compile() { # TARGET PACKAGE [CFLAGS…]
     local target=$1 package=$2 variable=${1//-/_} names c=("${@:3}")
     add_target "$target"
@@ -121,21 +98,6 @@ split_symbols() { # FILE STRIPPED
     "${prefix}objcopy" --only-keep-debug --compress-debug-sections "$1" "$debug"
     "${prefix}strip" --strip-all -o "$2" "$1"
     "${prefix}objcopy" --add-gnu-debuglink="$debug" "$2"
-}
-
-# The Python wheel, with the program and its manual pages. Its module is for the glibc of this machine and newer ones.
-wheel() {
-    local tools names target=$cpu-unknown-linux-gnu variable
-    variable=${target//-/_}
-    tools=$(packagers)
-    add_target "$target"
-    mapfile -t names < <(fixed_names)
-    (
-        export "CARGO_TARGET_${variable^^}_LINKER=${prefix}gcc"
-        CARGO_ENCODED_RUSTFLAGS=$(rust_flags "${names[@]}")
-        export CARGO_ENCODED_RUSTFLAGS CARGO_TARGET_DIR=$target_dir/python PATH=$tools:$PATH
-        "$tools/python" python/build_wheel.py "$stage/program/bin/hugeleaf" "$stage/program/share" "$target" "$dist"
-    )
 }
 
 # Prints our licences, and those of each crate that is compiled in, with the place of its source.
@@ -253,7 +215,6 @@ END
         *-symbols-*) purpose="debug symbols of program and C library" ;;
         *-linux-*.tar.gz) purpose="static program, manual pages, completions, unit" ;;
         *-oci-*) purpose="OCI image, as an archive" ;;
-        *.whl) purpose="Python wheel, with the program" ;;
         *.cdx.json) purpose="bill of materials (CycloneDX 1.5)" ;;
         libhugeleaf*dev*) purpose="C library: header, static library, pkg-config file" ;;
         libhugeleaf*) purpose="C library" ;;
@@ -288,10 +249,9 @@ for architecture in "$@"; do
     say "$architecture: C library"
     stage_library
     find "$stage" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
-    say "$architecture: Python wheel"
-    wheel
     say "$architecture: packages"
     scripts/dist-pack.sh "$version" "$architecture" "$stage" "$dist"
+    say "$architecture: Python wheel"
     scripts/dist-wheel.sh "$architecture" "$stage" "$dist"
 done
 sed "s|^release_address=\$|release_address=${RELEASE_URL:-}|" packaging/install.sh >"$dist/install.sh"
