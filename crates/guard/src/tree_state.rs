@@ -81,6 +81,13 @@ fn time(time: &Duration) -> String {
     format!("{number} {unit}")
 }
 
+fn misaligned_text(base: Bytes, misaligned: Bytes) -> String {
+    format!(
+        "{misaligned} of {base} on base pages is misaligned shared memory, which only a restart can \
+         place better (hugeleaf why names the setting)"
+    )
+}
+
 impl SkipReason {
     pub(crate) fn text(&self) -> String {
         let percent = |part: &f64| (part * 100.0).round();
@@ -104,12 +111,7 @@ impl SkipReason {
             SkipReason::Small(has, least) => {
                 return format!("{has} on base pages; the rule requires {least}");
             }
-            SkipReason::Misaligned(base, misaligned) => {
-                return format!(
-                    "{misaligned} of {base} on base pages is misaligned shared memory, which only a \
-                     restart can place better (hugeleaf why names the setting)"
-                );
-            }
+            SkipReason::Misaligned(base, part) => return misaligned_text(*base, *part),
             SkipReason::Young(age, least) => {
                 let (age, least) = (time(age), time(least));
                 return format!("has run for {age}; the rule requires {least}");

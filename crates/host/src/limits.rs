@@ -10,12 +10,12 @@ pub(crate) mod cgroup_paths;
 pub mod hugetlb;
 mod memory;
 mod namespace_root;
+pub(crate) mod placement;
 #[cfg(feature = "full")]
 pub mod shared_limit;
 
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::path::Path;
 
 use hugeleaf_units::PageSize;
 
@@ -26,13 +26,11 @@ use crate::root::Root;
 use crate::system::file_readers;
 
 pub use cgroup_paths::{CgroupMount, cgroup_in, mounts_in};
-use cgroup_paths::{below, mount_lines, mounts, own_and_above, path_below};
+use cgroup_paths::{MOST_CGROUPS, below, folders, mount_lines, mounts};
+use placement::{own_and_above, path_below};
 
 /// Maximum depth of cgroups. Real ones do not nest deeper, but a loop of bind mounts would.
 const DEEPEST: usize = 32;
-
-/// Maximum number of cgroups read. The owner of a subtree may create any number.
-const MOST_CGROUPS: usize = 1 << 16;
 
 /// Returns the limits that bind a process. `process` is its PID, or `self`.
 pub fn read_limits(root: &Root, process: impl Display) -> ProcessMemoryLimits {
@@ -172,19 +170,6 @@ fn each_below(
             left = left.saturating_sub(names.len());
         }
     }
-}
-
-/// Returns the sorted names of the folders in a folder. Empty if it cannot be read, because cgroups come and go.
-#[expect(clippy::disallowed_methods, reason = "folders of the kernel")]
-fn folders(path: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .take(MOST_CGROUPS)
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
 }
 
 #[cfg(test)]

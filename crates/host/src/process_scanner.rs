@@ -15,7 +15,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, ReadError};
-use crate::limits::{self, cgroup_paths};
+use crate::limits::{self, placement};
 use crate::memory_totals::union_len;
 use crate::model::Host;
 use crate::process::file_of;
@@ -242,7 +242,7 @@ fn read_program_info(root: &Root, pid: Pid, name: &str) -> Option<ProgramInfo> {
     let cgroup = root.read(file_of(pid, "cgroup"));
     let cgroup = cgroup
         .text()
-        .and_then(|text| cgroup_paths::of_process(root, text));
+        .and_then(|text| placement::of_process(root, text));
     let command = root.beginning(file_of(pid, "cmdline"), COMMAND);
     let program = command.known().and_then(|line| {
         line.split(['\0', ' '])

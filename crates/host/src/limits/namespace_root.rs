@@ -7,8 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::cgroup_paths::{CgroupMount, ShownPath, below, cgroup_in};
-use super::{MOST_CGROUPS, folders};
+use super::cgroup_paths::{CgroupMount, MOST_CGROUPS, ShownPath, below, cgroup_in, folders};
 use crate::root::Root;
 
 /// Returns the names from the top of a mount down to the root of the reader's cgroup namespace, the last ones missing if the

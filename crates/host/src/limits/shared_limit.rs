@@ -3,8 +3,9 @@
 use hugeleaf_sys::{Pid, own_pid};
 use hugeleaf_units::Bytes;
 
-use super::cgroup_paths::{below, mounts, own_and_above};
+use super::cgroup_paths::{below, mounts};
 use super::memory;
+use super::placement::own_and_above;
 use crate::model::MemoryLimit;
 use crate::parse_helpers::number;
 use crate::root::Root;

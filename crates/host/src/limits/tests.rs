@@ -1,4 +1,5 @@
 use std::io::ErrorKind;
+use std::path::Path;
 
 use hugeleaf_testkit::cgroup::MemoryCgroup;
 use hugeleaf_testkit::process::{holder, rerun_test, works};
@@ -310,7 +311,7 @@ fn a_pod_with_a_cgroup_namespace_sees_the_limits_of_others() {
         hugetlb(&read_limits(&root, "self")),
         ["/k/burst/p1/c1", "/k"]
     );
-    let of_process = |text: &str| cgroup_paths::of_process(&root, text);
+    let of_process = |text: &str| placement::of_process(&root, text);
     for (shown, placed) in [
         ("/../c2", Some("/k/burst/p1/c2")),
         ("/../../../../system/db.service", Some("/system/db.service")),

@@ -7,7 +7,7 @@ use hugeleaf_sys::{Errno, Kernel, LONGEST_UNSCANNED, PageMap, PageScanDetail, Pi
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
-use crate::limits::{self, cgroup_paths};
+use crate::limits::{self, placement};
 use crate::model::{
     Host, MappingRole, MappingSettings, PageUsage, Process, ProcessKind, ProcessMapping, ThpAdvice,
 };
@@ -130,7 +130,7 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
     let cgroup = root
         .read(file_of(pid, "cgroup"))
         .text()
-        .and_then(|text| cgroup_paths::of_process(root, text));
+        .and_then(|text| placement::of_process(root, text));
     let kind = if stat.is_kernel_thread() {
         ProcessKind::Kernel
     } else if matches!(stat.state, 'Z' | 'X') || status.resident.is_none() {
