@@ -231,7 +231,11 @@ fn flags_that_make_no_sense_are_refused_in_two_lines() {
             &["--user nosuchuser: no such user"],
         ),
         (&["--bytes", "1G", "--node", "7"], 2, &["no node 7"]),
-        (&["--name", "a"], 2, &["--bytes or --mover"]),
+        (
+            &["--name", "a"],
+            2,
+            &["need --bytes, --mover or --host-cache"],
+        ),
         (&["--for", "1m"], 2, &["--tighten"]),
         (&["--tighten", "--every", "0s"], 2, &["is not a time"]),
         (&["--container", "/nowhere"], 2, &["/nowhere"]),

@@ -609,7 +609,7 @@ fn a_host_cache_is_rounded_rank_by_rank_on_each_node() {
     let ways = &plan.services[0].ways;
     has(ways, "LimitMEMLOCK=2684354560");
     has(ways, "pages of 1G are not the default (2M)");
-    has(ways, "hugepages-1Gi: 4Gi");
+    has(ways, "hugepages-1Gi: 4096Mi");
     // A cache is no SysV segment: it needs no group.
     assert!(plan.group.is_none());
 }
