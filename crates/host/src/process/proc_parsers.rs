@@ -356,7 +356,7 @@ mod tests {
     fn cgroups_and_units() {
         let v2 = "0::/system.slice/system-postgresql.slice/postgresql@15-main.service\n";
         let path = parse_cgroup(v2).unwrap().path;
-        assert_eq!(unit_of(&path).unwrap(), "postgresql@15-main.service");
+        assert_eq!(unit_of(path).unwrap(), "postgresql@15-main.service");
         let hybrid = "5:memory:/docker/abc\n1:name=systemd:/docker/abc\n0::/\n";
         assert_eq!(parse_cgroup(hybrid).unwrap().path, "/docker/abc");
         assert_eq!(parse_cgroup("0::/\n"), None);
