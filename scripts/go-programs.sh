@@ -1,5 +1,5 @@
 # Shared by scripts that run programs of Kubernetes; source it in the root of the repository.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 helm_version=v3.22.0
 kubernetes_version=v1.37.2

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use hugeleaf_vm::process::{last_lines, output};
@@ -124,8 +125,13 @@ impl Node {
 
     /// Starts a pod, or replaces the one with its name.
     pub fn run(&self, pod: &Value) {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = pod["metadata"]["name"].as_str().unwrap();
         let staged = Path::new("/etc/kubernetes").join(name);
+        // The UID of a static pod is a hash of its file. The kubelet knows the state of an earlier pod with the same UID.
+        let mut pod = pod.clone();
+        let count = COUNT.fetch_add(1, Ordering::Relaxed).to_string();
+        pod["metadata"]["annotations"]["test/run"] = count.into();
         fs::write(&staged, pod.to_string()).unwrap();
         fs::rename(staged, Path::new(MANIFESTS).join(format!("{name}.json"))).unwrap();
     }
