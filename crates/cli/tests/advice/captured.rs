@@ -61,7 +61,7 @@ fn inside_a_container_that_may_have_no_pages() {
         has(
             &findings(host, "verify"),
             "cgroup-limit",
-            "allows 0: it starts, and is killed (SIGBUS)",
+            "allows 0 (the pod requests no pages of this size): it starts, and is killed (SIGBUS)",
             line,
         );
         let status = findings(host, "status");

@@ -1,7 +1,10 @@
 //! The place of a cgroup below a mount of its hierarchy, from its path in `/proc/PID/cgroup`.
 
-use super::cgroup_paths::{CgroupMount, ShownPath, cgroup_in, mounts};
+#[cfg(feature = "full")]
+use super::cgroup_paths::mounts;
+use super::cgroup_paths::{CgroupMount, ShownPath, cgroup_in};
 use super::namespace_root;
+#[cfg(feature = "full")]
 use crate::process::proc_parsers::parse_cgroup;
 use crate::root::Root;
 
@@ -66,6 +69,7 @@ pub(super) fn own_and_above(
 
 /// Returns a process's cgroup as its path in the hierarchy, from its `cgroup` file. In a cgroup namespace the kernel shows the
 /// cgroups outside of it by steps up (`/../POD`), which are resolved if the hierarchy is mounted. Otherwise they stay.
+#[cfg(feature = "full")]
 pub(crate) fn of_process(root: &Root, text: &str) -> Option<String> {
     let line = parse_cgroup(text)?;
     if !line.path.starts_with("/..") {
