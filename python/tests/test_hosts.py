@@ -129,10 +129,9 @@ def test_in_a_user_namespace() -> None:
 def test_without_capabilities() -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv")
-    drop = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    # Root without capabilities, as in a container: another user might not be able to read this Python.
+    drop = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
     done = subprocess.run([*drop, sys.executable, "-c", USE], capture_output=True, text=True)
-    if "Permission denied" in done.stderr and "setpriv" in done.stderr:
-        pytest.skip("other users cannot run this Python")
     assert done.returncode == 0, done.stderr
     assert "used 8M" in done.stdout and "refused" in done.stdout
 

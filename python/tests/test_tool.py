@@ -192,7 +192,7 @@ def test_a_program_that_misbehaves(fake: typing.Callable[[str], None], script: s
 
 
 def test_keys_of_a_newer_program_are_kept(fake: typing.Callable[[str], None]) -> None:
-    fake("""echo '{"schema": 3, "new": [1], "findings": [], "host": {"limits": {"boot": null, "boot_error": "denied", "x": 1}}}'""")
+    fake("""echo '{"schema": 3, "new": [1], "findings": [], "host": {"virtual_machine": {}, "limits": {"boot": null, "boot_error": "denied", "x": 1}}}'""")
     answer = hugeleaf.status()
     assert (answer.schema, answer.extra) == (3, {"new": [1]})
     assert answer.host.limits.boot is None
@@ -204,7 +204,7 @@ def test_keys_of_a_newer_program_are_kept(fake: typing.Callable[[str], None]) ->
 def test_an_answer_fills_more_than_a_pipe(fake: typing.Callable[[str], None]) -> None:
     finding = json.dumps({"id": "x", "severity": "note", "text": "y" * 1000})
     findings = ",".join([finding] * 1000)
-    fake(f"cat <<'END'\n{{\"schema\": 2, \"host\": {{\"limits\": {{}}}}, \"findings\": [{findings}]}}\nEND")
+    fake(f"cat <<'END'\n{{\"schema\": 2, \"host\": {{\"virtual_machine\": {{}}, \"limits\": {{}}}}, \"findings\": [{findings}]}}\nEND")
     assert len(hugeleaf.status().findings) == 1000
 
 
