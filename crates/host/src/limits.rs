@@ -4,7 +4,7 @@
 //! [`read_limits`] is the only source of the limits of a process. It maps the path in `/proc/PID/cgroup` to the folder where
 //! this reader sees its files. Inside a container, both the path and the mount begin at the container's own cgroup.
 //! Its limits are at the mount itself, and the limits above it are not visible. Where the container mounts the host's
-//! hierarchy, [`namespace_root`] finds the container's cgroup in it, and with that the cgroups of all other processes.
+//! hierarchy, the module `namespace_root` finds the container's cgroup in it, and with that the cgroups of all other processes.
 
 pub(crate) mod cgroup_paths;
 pub mod hugetlb;
