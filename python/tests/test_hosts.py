@@ -109,7 +109,7 @@ def test_the_program_reports_a_host_without_huge_pages(no_huge_pages: None) -> N
 @needs_root
 @pytest.mark.parametrize("hidden", ["/sys", "/sys/kernel/mm", "/proc"])
 def test_without_files_of_the_kernel_memory_can_be_used(hidden: str) -> None:
-    # Of /proc, Python itself needs nothing.
+    # Python itself needs nothing of /proc.
     done = in_shell(f'mount -t tmpfs none {hidden}; exec "$python" -c "$use"')
     if hidden == "/proc":
         # The page map is there, and without it the answer is an error and no guess.

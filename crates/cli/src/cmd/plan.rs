@@ -218,19 +218,30 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
     if args.output.as_deref() == Some(Path::new("-")) {
         return Context::print(&text);
     }
-    let all = steps(plan);
-    let (looked, obstacles) = inspect(&context.root, &all);
     if let Some(file) = &args.output {
         save(file, &text)?;
     }
     let written = args.output.as_ref().map(|file| file.display().to_string());
+    answer(context, plan, unread, written.as_deref(), None)
+}
+
+/// Prints the plan with the state of this host. `written` is the file that has it.
+fn answer(
+    context: &Context,
+    plan: &Plan,
+    unread: &[String],
+    written: Option<&str>,
+    kubernetes: Option<KubernetesView<'_>>,
+) -> Result<(), Failure> {
+    let all = steps(plan);
+    let (looked, obstacles) = inspect(&context.root, &all);
     let planned = PlanView {
         plan,
         steps: &looked,
         obstacles: &obstacles,
         unread,
-        written: written.as_deref(),
-        kubernetes: None,
+        written,
+        kubernetes,
     };
     context.answer(Context::view(false), || planned.json(), || planned.page())
 }
@@ -284,17 +295,7 @@ fn show_for_kubernetes(
     if !context.json {
         return Context::print(&view.text());
     }
-    let all = steps(plan);
-    let (looked, obstacles) = inspect(&context.root, &all);
-    let planned = PlanView {
-        plan,
-        steps: &looked,
-        obstacles: &obstacles,
-        unread,
-        written: written.as_deref(),
-        kubernetes: Some(view),
-    };
-    Context::print(&planned.json())
+    answer(context, plan, unread, written.as_deref(), Some(view))
 }
 
 /// Writes the plan. An existing file is kept because it may be an edited plan.

@@ -24,7 +24,7 @@ const TWO_NODES: &str = "x86-4k-two-nodes";
 
 #[test]
 fn the_number_that_decides_is_named() {
-    // Of 6000 free pages of 2M, 1200 are reserved; 5000 are on node 0. The pool of 1G is in use.
+    // 1200 of the 6000 free pages of 2M are reserved; 5000 are on node 0. The pool of 1G is in use.
     for (flags, decides, short) in [
         (&["8G"][..], "reserved", 0),
         (&["8G", "--sizes", "1G,2M"], "reserved", 0),

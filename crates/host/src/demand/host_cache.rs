@@ -1,9 +1,9 @@
 //! Demand of a host cache: memory that the ranks of one program share out, such as the KV cache of an LLM server.
 
-use hugeleaf_units::{Bytes, Failure};
+use hugeleaf_units::Bytes;
 
 use super::source_kind::{DemandSourceKind, FlagArity};
-use super::synthetic::{parse, parsed};
+use super::synthetic::{parse, size};
 use super::{Demand, EqualMappings, PageSource, Service, ServiceKind};
 
 /// Maximum number of ranks. More are a mistake.
@@ -73,11 +73,7 @@ pub(super) const HOST_CACHE: DemandSourceKind = DemandSourceKind {
     check: Some(|text| parse::<Bytes>(text).map(drop)),
     is_synthetic: true,
     read: |_, text| {
-        let bytes: Bytes = parsed(parse(&text.to_string_lossy()))?;
-        if bytes.is_zero() {
-            let what = "--host-cache 0: nothing to plan";
-            return Err(Failure::usage(what, "as in --host-cache 512G"));
-        }
+        let bytes = size("host-cache", &text.to_string_lossy(), "512G")?;
         Ok(services(&cache_shares(bytes, None, CacheNodes::Any, &[])))
     },
 };

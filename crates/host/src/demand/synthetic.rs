@@ -15,11 +15,7 @@ pub(super) const BYTES: DemandSourceKind = DemandSourceKind {
     check: Some(|text| parse::<Bytes>(text).map(drop)),
     is_synthetic: true,
     read: |_, text| {
-        let bytes: Bytes = parsed(parse(&text.to_string_lossy()))?;
-        if bytes.is_zero() {
-            let what = "--bytes 0: nothing to plan";
-            return Err(Failure::usage(what, "as in --bytes 8G"));
-        }
+        let bytes = size("bytes", &text.to_string_lossy(), "8G")?;
         let mappings = vec![EqualMappings::single(bytes)];
         let demand = Demand::new("memory", mappings, PageSource::Pool, "--bytes");
         Ok(vec![service("bytes", ServiceKind::Other, demand)])
@@ -43,8 +39,18 @@ pub(super) fn parse<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> 
     text.parse::<T>().map_err(|error| error.to_string())
 }
 
-pub(super) fn parsed<T>(value: Result<T, String>) -> Result<T, Failure> {
+fn parsed<T>(value: Result<T, String>) -> Result<T, Failure> {
     value.map_err(|what| Failure::usage(what, "hugeleaf plan --help"))
+}
+
+/// Parses the size that a flag gives. `example` is a size for the error if it is zero.
+pub(super) fn size(flag: &str, text: &str, example: &str) -> Result<Bytes, Failure> {
+    let bytes: Bytes = parsed(parse(text))?;
+    if bytes.is_zero() {
+        let what = format!("--{flag} 0: nothing to plan");
+        return Err(Failure::usage(what, format!("as in --{flag} {example}")));
+    }
+    Ok(bytes)
 }
 
 fn service(name: &str, kind: ServiceKind, demand: Demand) -> Service {

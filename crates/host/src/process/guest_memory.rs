@@ -196,7 +196,7 @@ pub fn guest_ram<'a>(
     let mut found: Vec<GuestRam> = Vec::new();
     for (n, backend) in backends.iter().enumerate() {
         let alike = |b: &&MemoryBackend| (b.size, &b.kind) == (backend.size, &backend.kind);
-        // Of backends that do not differ, the first stands for all.
+        // The first of several equal backends stands for all.
         if backends[..n].iter().any(|b| alike(&b)) {
             continue;
         }
