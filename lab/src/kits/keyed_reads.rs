@@ -79,7 +79,7 @@ impl KeyedTable {
         }
     }
 
-    /// Makes the table anew. `progress` gets the number of rows so far and the total.
+    /// Makes the table anew, and returns once the server has no work left with it. `progress` gets the number of rows so far and the total.
     ///
     /// # Errors
     /// Those of the database; [`TpccError::Stopped`].
@@ -111,6 +111,19 @@ impl KeyedTable {
             ))?;
             progress(last, self.rows);
             first = last + 1;
+        }
+        Self::wait_for_purge(&mut connection, stop).map_err(|e| self.explain(&e))
+    }
+
+    /// Waits until the purge threads have cleared the transaction number of every new row: until then they read pages that no
+    /// client asked for, and evict others.
+    fn wait_for_purge(connection: &mut Conn, stop: &AtomicBool) -> Result<(), Error> {
+        let transactions = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
+                            WHERE VARIABLE_NAME = 'INNODB_HISTORY_LIST_LENGTH'";
+        while !stop.load(Ordering::Relaxed)
+            && connection.query_first::<u64, _>(transactions)? != Some(0)
+        {
+            std::thread::sleep(PAUSE);
         }
         Ok(())
     }
