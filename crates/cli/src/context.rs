@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::{
     Host, Process, ProcessError, ReadDetail, ReadError, Root, Target, TargetError, read_process,
 };
-use hugeleaf_plan::applied_plans::servers_here;
+use hugeleaf_plan::applied_plans::{servers_here, unseen_by_kubelet};
 use hugeleaf_report::document::{Document, TextOptions};
 use hugeleaf_report::terminal_escape::screen;
 use hugeleaf_sys::{Kernel, Pid};
@@ -87,7 +87,10 @@ impl Context {
     }
 
     pub fn host(&self) -> Result<Host, Failure> {
-        hugeleaf_host::read_host(&self.root, &self.kernel).map_err(|error| self.no_host(error))
+        let host = hugeleaf_host::read_host(&self.root, &self.kernel);
+        let mut host = host.map_err(|error| self.no_host(error))?;
+        host.unseen_by_kubelet = unseen_by_kubelet(&self.root);
+        Ok(host)
     }
 
     /// Reads the host, including pool pages that no running process holds.

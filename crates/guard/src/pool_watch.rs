@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Pool, Root, pool_file, read_host, read_memory_facts};
-use hugeleaf_plan::applied_plans::{in_force, verify};
+use hugeleaf_plan::applied_plans::{in_force, unseen_by_kubelet, verify};
 use hugeleaf_plan::host_changes::{ChangeContext, PoolResizeResult, resize_pool};
 use hugeleaf_plan::verify::ReleasedPages;
 use hugeleaf_sys::{Kernel, children_usage};
@@ -51,7 +51,8 @@ impl PoolCheckTask<'_> {
         // This thread's helpers read as well. A concurrent scan is charged twice.
         let used = || processor_without_answers() + children_usage().processor();
         let before = used();
-        let found = read_host(self.root, self.kernel).map(|host| {
+        let found = read_host(self.root, self.kernel).map(|mut host| {
+            host.unseen_by_kubelet = unseen_by_kubelet(self.root);
             let report = verify(self.root, self.kernel, &host, None, &self.given);
             let mut found = pool_policy::kept(&report.findings);
             found.extend(self.unused);

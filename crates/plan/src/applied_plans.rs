@@ -1,14 +1,16 @@
 //! Applied plans that are not undone, as kept in the journal, and the current state of the host compared with them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::verify::{self, PathDrift, ReleasedPages, StepKind, VerifyFacts, VerifyReport};
 use crate::{Plan, PlanInForce, Step, parse, steps};
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::running_programs::read_running;
-use hugeleaf_host::system::{boot_time, settings_files::read_settings};
-use hugeleaf_host::{Fact, Host, Root};
+use hugeleaf_host::system::{boot_time, kubelet, settings_files::read_settings};
+use hugeleaf_host::{Fact, Host, Root, size_in_path};
 use hugeleaf_sys::Kernel;
+use hugeleaf_units::PageSize;
 use hugeleaf_verdict::check::{RunningProgram, packages, programs, servers, wants};
 
 use crate::host_changes::{
@@ -101,6 +103,44 @@ pub fn servers_here(root: &Root) -> Fact<Vec<RunningProgram>> {
     let known = programs();
     let running = read_running(root, |name, path| packages(&known, name, path));
     running.map(|all| servers(&known, &all))
+}
+
+/// Returns the sizes whose pools were changed after the kubelet of this host had started; none without a kubelet.
+pub fn unseen_by_kubelet(root: &Root) -> Vec<PageSize> {
+    let all = applied(root).or_default();
+    let changed: Vec<_> = (all.iter())
+        .map(|one| (one, changed_pools(one)))
+        .filter(|(_, sizes)| !sizes.is_empty())
+        .collect();
+    // Finding the kubelet takes longer than all of the above.
+    let Some(started) = (!changed.is_empty())
+        .then(|| kubelet::start_time(root).get())
+        .flatten()
+    else {
+        return Vec::new();
+    };
+    let is_later = |time: &str| seconds_of(time).is_some_and(|time| time >= started);
+    let mut unseen = BTreeSet::new();
+    for (one, sizes) in changed {
+        let ended = one.ended.as_deref().unwrap_or(&one.head.time);
+        // What was made and undone since is as the kubelet has seen it.
+        if is_later(ended) && !(one.undone && is_later(&one.head.time)) {
+            unseen.extend(sizes);
+        }
+    }
+    unseen.into_iter().collect()
+}
+
+/// Returns the sizes of the pools that an apply has changed.
+fn changed_pools(one: &JournaledApply) -> BTreeSet<PageSize> {
+    let pools = one.steps.iter().filter(|step| {
+        let begun = step.begun.as_ref().map(|begun| words(&begun.before));
+        let is_pool = StepKind::of_step(&step.listed.what) == StepKind::Pool;
+        is_pool && begun.is_some_and(|before| before != step.after.as_ref().and_then(words))
+    });
+    pools
+        .filter_map(|step| size_in_path(&step.listed.path))
+        .collect()
 }
 
 fn seconds_of(time: &str) -> Option<u64> {

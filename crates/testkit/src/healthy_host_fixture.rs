@@ -99,6 +99,7 @@ pub fn healthy() -> Host {
         },
         cgroups: Fact::Absent,
         is_in_container: false,
+        unseen_by_kubelet: Vec::new(),
         owners: Vec::new(),
         wants: Vec::new(),
         leftovers: Fact::Absent,

@@ -1,7 +1,7 @@
 //! Hugetlb limits that a kubelet sets, and the remedy for a program that they stop.
 //!
-//! The kubelet limits each pod and container to the pages that it requests, and the cgroup of all pods to the pools that it
-//! found at its own start (`enforceNodeAllocatable`, kubernetes #72307). Without a request, the limit is 0.
+//! The kubelet limits each pod and container to the pages that it requests, and for a minute after its start the cgroup of all
+//! pods to the pools that it found then (`enforceNodeAllocatable`, kubernetes #72307). Without a request, the limit is 0.
 
 use hugeleaf_host::{Host, HugetlbCgroup, HugetlbLimit, ProcessMemoryLimits};
 use hugeleaf_units::{Bytes, PageSize, Pages};
@@ -77,7 +77,9 @@ impl PodLimitCause {
         let given = given.filter(|given| *given > Bytes::ZERO);
         match (given.min(), shut) {
             (Some(given), Some(at)) if !is_of_all_pods(own[at].0) => PodLimitCause::Resized(given),
-            _ if below_pool(host, size).is_some() => PodLimitCause::BeforePool,
+            _ if below_pool(host, size).is_some() || host.unseen_by_kubelet.contains(&size) => {
+                PodLimitCause::BeforePool
+            }
             (_, None) if !has_zero_faults(&own) => PodLimitCause::SmallRequest,
             _ => PodLimitCause::NoRequest,
         }

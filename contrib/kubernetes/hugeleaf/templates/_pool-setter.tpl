@@ -51,6 +51,8 @@ path, and no other. Takes {root, values, map, account, node}.
 {{- $action := include "hugeleaf.setterAction" .values }}
 {{- $arguments := eq $action "undo" | ternary (list "undo" "--all") (list "apply" "/etc/hugeleaf/plan.toml") }}
 {{ include "hugeleaf.pod" (dict "root" .root "account" .account "nodeSelector" .values.nodeSelector) }}
+# The report looks for a kubelet that started before the pools were set.
+hostPID: true
 restartPolicy: Never
 terminationGracePeriodSeconds: 30
 affinity:

@@ -58,10 +58,10 @@ fn limit(root: &Root, mount: &CgroupMount, path: &str, size: PageSize) -> Option
     })
 }
 
-/// Parses a limit. Unlimited is `max` in version 2. Version 1 writes it as the maximum of a page
-/// counter, in bytes.
+/// Parses a limit. Unlimited is `max` in version 2. Version 1 writes it as the maximum of a page counter, in bytes, and the
+/// kubelet as 2^62 for the cgroups above pods (its `setHugePagesUnbounded`). No computer has that much memory.
 pub fn limit_of(text: &str, size: PageSize) -> Result<Option<Bytes>, ParseError> {
-    const MOST: u64 = i64::MAX.unsigned_abs();
+    const MOST: u64 = 1 << 62;
     if text.trim() == "max" {
         return Ok(None);
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::PageSize;
 
 use crate::fact::Fact;
+use crate::model::size_of_folder;
 use crate::parse_helpers;
 use crate::root::Root;
 
@@ -62,16 +63,6 @@ pub(super) fn parse_each<T>(
         }
     }
     Fact::Known(all)
-}
-
-/// Parses the size in the name of a folder such as `hugepages-2048kB`.
-fn size_of_folder(name: &str) -> Option<PageSize> {
-    let kib: u64 = name
-        .strip_prefix("hugepages-")?
-        .strip_suffix("kB")?
-        .parse()
-        .ok()?;
-    PageSize::new(Bytes::from_kib(kib)).ok()
 }
 
 /// Returns the sizes that `folder` has a subfolder for, smallest first, with the subfolder's path.

@@ -17,6 +17,8 @@ mod identity;
 mod kernel_limits;
 #[cfg(feature = "full")]
 pub mod kernel_log;
+#[cfg(feature = "full")]
+pub mod kubelet;
 pub mod meminfo;
 #[cfg(feature = "full")]
 pub mod orphaned_hugetlb;
@@ -140,6 +142,7 @@ fn read_facts(
         limits: kernel_limits::read(root, own.memlock.clone()),
         cgroups,
         is_in_container: own.is_in_container,
+        unseen_by_kubelet: Vec::new(),
         owners: Vec::new(),
         wants: Vec::new(),
         leftovers: Fact::Absent,

@@ -20,7 +20,7 @@ pub struct VirtualMachine {
     /// The device by which a hypervisor takes memory back. Absent if that is not known.
     pub balloon: Fact<Balloon>,
     /// `/sys/module/page_reporting/parameters/page_reporting_order`: the smallest free block that the guest reports, as a power of
-    /// two of base pages. Absent without CONFIG_PAGE_REPORTING.
+    /// two of base pages. Absent without CONFIG_PAGE_REPORTING, and before a driver has set it (-1).
     pub page_reporting_order: Fact<u64>,
 }
 
@@ -35,6 +35,7 @@ hugeleaf_units::named! {
     }
 }
 
+const PAGE_REPORTING_ORDER: &str = "sys/module/page_reporting/parameters/page_reporting_order";
 const DEVICES: &str = "sys/bus/virtio/devices";
 const BALLOON_DEVICE: &str = "0x0005";
 const FREE_PAGE_REPORTING: usize = 5;
@@ -46,10 +47,10 @@ pub(super) fn read(root: &Root) -> VirtualMachine {
         vendor: dmi("sys_vendor"),
         product: dmi("product_name"),
         balloon: balloon(root),
-        page_reporting_order: number(
-            root,
-            "sys/module/page_reporting/parameters/page_reporting_order",
-        ),
+        page_reporting_order: match line(root, PAGE_REPORTING_ORDER) {
+            Fact::Known(text) if text == "-1" => Fact::Absent,
+            _ => number(root, PAGE_REPORTING_ORDER),
+        },
     }
 }
 
@@ -134,6 +135,12 @@ mod tests {
     #[test]
     fn what_a_capture_lacks_is_absent() {
         assert_eq!(host(&[]), VirtualMachine::default());
+        // As Linux 6.12 writes it in a guest without a balloon.
+        assert!(
+            host(&[(PAGE_REPORTING_ORDER, "-1\n")])
+                .page_reporting_order
+                .is_absent()
+        );
         let no_devices = host(&[("proc/cpuinfo", FLAGS)]);
         assert_eq!(
             (no_devices.is_guest, no_devices.balloon),

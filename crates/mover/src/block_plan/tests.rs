@@ -36,6 +36,7 @@ fn host() -> Host {
         limits: KernelLimits::default(),
         cgroups: Fact::Absent,
         is_in_container: false,
+        unseen_by_kubelet: Vec::new(),
         owners: Vec::new(),
         wants: Vec::new(),
         leftovers: Fact::Absent,

@@ -31,6 +31,8 @@ pub struct JournaledApply {
     /// True if all steps were reached; `None` if the apply did not end (a crash).
     pub complete: Option<bool>,
     pub undone: bool,
+    /// End of the apply, or of its undo.
+    pub ended: Option<String>,
     pub damage: Vec<String>,
 }
 
@@ -155,11 +157,15 @@ fn fold(id: u32, records: Vec<JournalRecord>, plan: Fact<String>) -> JournaledAp
                 s.side_effect = beside;
             }),
             JournalRecord::Failed { step, .. } => one.step(&step, |s| s.stands(StepState::Failed)),
-            JournalRecord::End { complete, .. } => one.complete = Some(complete),
+            JournalRecord::End { time, complete } => {
+                (one.ended, one.complete) = (Some(time), Some(complete));
+            }
             JournalRecord::Undo { .. } => one.undone = false,
             JournalRecord::Undoing { .. } => {}
             JournalRecord::Undone { step, state } => one.step(&step, |s| s.listed.state = state),
-            JournalRecord::UndoEnd { complete, .. } => one.undone = complete,
+            JournalRecord::UndoEnd { time, complete } => {
+                (one.ended, one.undone) = (Some(time), complete);
+            }
         }
     }
     one

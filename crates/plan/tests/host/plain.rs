@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use hugeleaf_host::{Fact, Root};
+use hugeleaf_plan::applied_plans::unseen_by_kubelet;
 use hugeleaf_plan::host_changes::{
     HostChangeError, Obstacle, PathState, StepState, UndoOptions, UndoSelection, applied, inspect,
 };
@@ -579,4 +580,39 @@ fn nothing_is_written_where_others_could_steer_it() {
     apply_to(tree.path(), &Kernel::new(), &steps(), &options()).unwrap();
     let meta = std::fs::metadata(tree.path().join("var/lib/hugeleaf/lock")).unwrap();
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_kubelet_has_seen_only_pools_set_before_its_start() {
+    let tree = Tree::new();
+    let unseen = || unseen_by_kubelet(&Root::at(tree.path())).len();
+    let kubelet_started = |since_1970: u64| {
+        let zeros = ["0"; 49].join(" ");
+        tree.write("proc/7/comm", "kubelet\n");
+        tree.write("proc/7/status", "Name:\tkubelet\nUid:\t0\t0\t0\t0\n");
+        tree.write("proc/7/stat", &format!("7 (kubelet) S {zeros}\n"));
+        tree.write("proc/stat", &format!("btime {since_1970}\n"));
+    };
+    const LONG_AGO: u64 = 1_000_000_000;
+    const NEVER: u64 = 100_000_000_000;
+    apply_to(
+        tree.path(),
+        &Kernel::new(),
+        &[knob("knob", "/proc/sys/vm/hugetlb_shm_group", "26")],
+        &options(),
+    )
+    .unwrap();
+    kubelet_started(LONG_AGO);
+    assert_eq!(unseen(), 0, "no pool was changed");
+    apply_to(tree.path(), &Kernel::new(), &[pool(5)], &options()).unwrap();
+    let sizes = unseen_by_kubelet(&Root::at(tree.path()));
+    assert_eq!(sizes, ["2M".parse().unwrap()]);
+    kubelet_started(NEVER);
+    assert_eq!(unseen(), 0, "it started later");
+    kubelet_started(LONG_AGO);
+    undo_newest(tree.path(), &Kernel::new()).unwrap();
+    assert_eq!(unseen(), 0, "changed and undone since its start");
+    tree.write("proc/7/comm", "other\n");
+    apply_to(tree.path(), &Kernel::new(), &[pool(5)], &options()).unwrap();
+    assert_eq!(unseen(), 0, "no kubelet runs");
 }

@@ -68,14 +68,24 @@ pub fn faults_only(host: &Host) -> Option<Finding> {
 
 /// Finds a Kubernetes node that offers pods fewer pages of a size than the pool has. The kubelet reads the pools only once, at
 /// its start (kubernetes #72307). Without any pages, pods with a request cannot start.
+///
+/// The limit of all pods shows that for at most a minute: then the kubelet raises it to 2^62 (its `setHugePagesConfig`). After
+/// that, only hugeleaf's own journal tells that a pool has changed since.
 pub fn kubelet(host: &Host) -> Option<Finding> {
     let offers = host.totals().filter_map(|pool| {
         let (cgroup, allowed) = below_pool(host, pool.size)?;
         Some((pool, cgroup, allowed))
     });
-    let (pool, cgroup, allowed) = offers.min_by_key(|(_, _, allowed)| *allowed)?;
-    let (path, size) = (&cgroup.path, pool.size);
     let restart = "systemctl restart kubelet";
+    let Some((pool, cgroup, allowed)) = offers.min_by_key(|(_, _, allowed)| *allowed) else {
+        let size = host.unseen_by_kubelet.first()?;
+        let text = format!(
+            "The kubelet started before hugeleaf changed the pool of {size}, and reads pools only at \
+             its start. It offers pods the pages that the pool had then."
+        );
+        return Some(Finding::warning("kubelet-before-pool", text, restart));
+    };
+    let (path, size) = (&cgroup.path, pool.size);
     if allowed.is_zero() {
         let free = pool.available();
         let text = format!(
@@ -94,7 +104,8 @@ pub fn kubelet(host: &Host) -> Option<Finding> {
 }
 
 /// Finds a pod with limit 0 that has pages, or has a container that may have some. An in-place resize sets the pod's limits
-/// to 0 (kubernetes #141991).
+/// to 0 (kubernetes #141991). Without pages in use, and where the runtime does not limit containers (the default of containerd
+/// 1.7), such a pod looks like one without a request.
 pub fn resized_pod(host: &Host) -> Option<Finding> {
     let (pod, limit, given) = limits(host).find_map(|(pod, limit)| {
         let is_pod = pod.path.split('/').skip(2).any(|part| part.contains("pod"));
@@ -277,6 +288,15 @@ mod tests {
             kubelet(&host).unwrap().severity,
             super::super::Severity::Problem
         );
+    }
+
+    #[test]
+    fn a_pool_that_the_kubelet_has_not_seen() {
+        let mut host = healthy();
+        host.unseen_by_kubelet = vec![size("2M")];
+        let found = kubelet(&host).unwrap();
+        assert_eq!(found.severity, super::super::Severity::Warning);
+        assert!(found.text.contains("the pool of 2M"), "{}", found.text);
     }
 
     #[test]
