@@ -103,9 +103,9 @@ pub fn kubelet(host: &Host) -> Option<Finding> {
     Some(Finding::warning("kubelet-before-pool", text, restart))
 }
 
-/// Finds a pod with limit 0 that has pages, or has a container that may have some. An in-place resize sets the pod's limits
-/// to 0 (kubernetes #141991). Without pages in use, and where the runtime does not limit containers (the default of containerd
-/// 1.7), such a pod looks like one without a request.
+/// Finds a pod with limit 0 and a container that may have pages. An in-place resize sets the pod's limits to 0 (kubernetes
+/// #141991); the kernel refuses that (EBUSY) while the pod uses pages. Where the runtime does not limit containers
+/// (`disable_hugetlb_controller`, the default of containerd), such a pod looks like one without a request.
 pub fn resized_pod(host: &Host) -> Option<Finding> {
     let (pod, limit, given) = limits(host).find_map(|(pod, limit)| {
         let is_pod = pod.path.split('/').skip(2).any(|part| part.contains("pod"));
@@ -119,9 +119,7 @@ pub fn resized_pod(host: &Host) -> Option<Finding> {
             let allowed = limit.fault_limit.get().flatten();
             allowed.filter(|_| !name.contains('/'))
         });
-        // A container without a limit of its own has at least its pages.
         let given: Bytes = containers.sum();
-        let given = given.max(limit.usage(HugetlbLimitKind::Faults));
         (given > Bytes::ZERO).then_some((pod, limit, given))
     })?;
     Some(Finding::problem(
@@ -312,8 +310,6 @@ mod tests {
             "{}",
             found.command
         );
-        host.cgroups = Fact::Known(vec![cgroup(pod, 0, 2 << 20)]);
-        assert_eq!(ids(resized_pod(&host)), ["pod-limits-zero"]);
         host.cgroups = Fact::Known(vec![cgroup(pod, 0, 0)]);
         assert_eq!(resized_pod(&host), None);
     }

@@ -339,10 +339,12 @@ fn systemctl(arguments: &[&str]) {
 }
 
 /// Writes the configuration of containerd. The snapshotter that copies needs no kernel module.
+/// Configures containerd. Its default is to leave containers without limits on hugetlb pages; only their pod has some then.
 fn containerd(runtime: &str) {
     let cri = "plugins.\"io.containerd.grpc.v1.cri\"";
     let mut text = format!(
         "version = 2\n[{cri}]\nsandbox_image = 'hugeleaf.test/pause:1'\n\
+         disable_hugetlb_controller = false\n\
          [{cri}.containerd]\nsnapshotter = 'native'\ndefault_runtime_name = '{runtime}'\n"
     );
     for each in ["runc", "crun"] {

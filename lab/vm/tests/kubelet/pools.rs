@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use hugeleaf_vm::process::output;
 use serde_json::json;
 
 use crate::node::{Ended, Node, node, write_private};
@@ -124,14 +123,6 @@ fn the_pool_setter_sets_pools_and_limits_follow_the_kubelet() {
     assert_eq!(limit.trim(), (PAGES << 21).to_string());
     let said = hugeleaf(&["status"]);
     println!("status: {said}");
-    // A page in use: containerd sets no limits on containers (disable_hugetlb_controller), which would tell the request.
-    let held = Path::new("/dev/hugepages/held");
-    let join = "echo $$ > \"$0\"/cgroup.procs && exec fallocate -l 2M \"$1\"";
-    let container = pod
-        .pod_cgroup()
-        .join(format!("cri-containerd-{}.scope", pod.id));
-    let mut hold = Command::new("sh");
-    output(hold.args(["-c", join]).arg(container).arg(held)).unwrap();
     // An in-place resize sets both limits of the pod to 0 (kubernetes #141991).
     for file in ["hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"] {
         fs::write(pod.pod_cgroup().join(file), "0").unwrap();
@@ -141,7 +132,6 @@ fn the_pool_setter_sets_pools_and_limits_follow_the_kubelet() {
         said.contains(&pod.uid) && said.contains("in-place resize"),
         "{said}"
     );
-    fs::remove_file(held).unwrap();
     node.clear();
     println!("{}", hugeleaf(&["undo", "--all"]));
     assert_eq!(pool(), 0);
