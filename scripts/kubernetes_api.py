@@ -96,7 +96,8 @@ def cluster():
             folder / "kube-apiserver",
             "--etcd-servers", f"http://127.0.0.1:{etcd}",
             "--bind-address", "127.0.0.1",
-            "--advertise-address", "127.0.0.1",
+            # Nothing else has to find this server, and it cannot be found at an address of loopback.
+            "--endpoint-reconciler-type", "none",
             "--secure-port", port,
             "--cert-dir", folder / "certificates",
             "--authorization-mode", "RBAC",
