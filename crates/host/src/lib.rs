@@ -48,8 +48,8 @@ pub use model::{
     Memory, MemoryLimit, OrphanKind, OrphanedHugetlb, PageSizeAvailability, PageSizeInfo,
     PageUsage, Pool, Process, ProcessKind, ProcessMapping, ProcessMemoryLimits, ProcessMemoryUse,
     RunMemoryKind, RunPageKind, RunPolicy, RunSettings, SharedMemoryObject, SysctlLine, Thp,
-    ThpAdvice, ThpMemoryKind, ThpSizeSettings, VmFlags, pool_file, size_folder, size_in_path,
-    thp_file, thp_is_on,
+    ThpAdvice, ThpMemoryKind, ThpSizeSettings, VmFlags, pool_file, size_folder, thp_file,
+    thp_is_on,
 };
 pub use parse_helpers::ParseError;
 // Page map types are part of the model. Crates that judge a snapshot then need no sys.
@@ -68,7 +68,8 @@ pub use {
     process::{ProcessError, ReadDetail, read_all_processes, read_process},
     process_scanner::ForkTreeId,
     system::{
-        HostIdentity, identity, read_host, read_hugetlbfs_mounts, read_leftovers, read_owners,
+        HostIdentity, file_readers::size_in_path, identity, read_host, read_hugetlbfs_mounts,
+        read_leftovers, read_owners,
     },
     target::{
         ProcessTree, ResolvedTarget, Target, TargetError, all_pids, is_in_host_pid_namespace,

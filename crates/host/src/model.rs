@@ -4,7 +4,6 @@
 //! source. In JSON a field has the name given by its serde attribute, or its own (docs/reference/json.md).
 
 use std::borrow::Borrow;
-use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -289,27 +288,6 @@ pub fn pool_file(size: PageSize, node: Option<u32>, name: &str) -> String {
 /// Returns the folder of one size, for its pool or its THP settings. The kernel names it in kB of 1024 bytes.
 pub fn size_folder(size: PageSize) -> String {
     format!("hugepages-{}kB", size.bytes().get() / 1024)
-}
-
-/// Returns the page size in the path of a pool's file, as in [`pool_file`].
-///
-/// ```
-/// let path = std::path::Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
-/// assert_eq!(hugeleaf_host::size_in_path(path).unwrap().to_string(), "2M");
-/// ```
-pub fn size_in_path(path: &Path) -> Option<PageSize> {
-    let mut names = path.iter().filter_map(OsStr::to_str);
-    names.find_map(size_of_folder)
-}
-
-/// Returns the size in the name of a folder, as [`size_folder`] makes it.
-pub(crate) fn size_of_folder(name: &str) -> Option<PageSize> {
-    let kib: u64 = name
-        .strip_prefix("hugepages-")?
-        .strip_suffix("kB")?
-        .parse()
-        .ok()?;
-    PageSize::new(Bytes::from_kib(kib)).ok()
 }
 
 /// Unknown values count as zero.

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hugeleaf_units::PageSize;
+use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::Fact;
-use crate::model::size_of_folder;
 use crate::parse_helpers;
 use crate::root::Root;
 
@@ -63,6 +62,23 @@ pub(super) fn parse_each<T>(
         }
     }
     Fact::Known(all)
+}
+
+/// Parses the size in the name of a folder such as `hugepages-2048kB`.
+fn size_of_folder(name: &str) -> Option<PageSize> {
+    let kib: u64 = name
+        .strip_prefix("hugepages-")?
+        .strip_suffix("kB")?
+        .parse()
+        .ok()?;
+    PageSize::new(Bytes::from_kib(kib)).ok()
+}
+
+/// Returns the page size in the path of a pool's file, such as `/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`.
+#[cfg(feature = "full")]
+pub fn size_in_path(path: &Path) -> Option<PageSize> {
+    let mut names = path.iter().filter_map(std::ffi::OsStr::to_str);
+    names.find_map(size_of_folder)
 }
 
 /// Returns the sizes that `folder` has a subfolder for, smallest first, with the subfolder's path.
