@@ -119,12 +119,12 @@ reload() {
     before=$(guard_pid)
     rules 2%
     quietly systemctl reload $unit
-    reloaded() { hugeleaf guard log --lines 20 | grep -q reload; }
+    reloaded() { grep -q reload <<<"$(hugeleaf guard log --lines 20)"; }
     until_true reloaded
     # Wrong rules are refused, and the guard continues.
     echo 'action = nonsense' >>/etc/hugeleaf/guard.d/victim.toml
     systemctl reload $unit >/dev/null 2>&1 || true
-    refused() { hugeleaf guard status 2>&1 | grep -q 'stay in force'; }
+    refused() { grep -q 'stay in force' <<<"$(hugeleaf guard status 2>&1)"; }
     until_true refused
     rules 2%
     quietly systemctl reload $unit
@@ -189,7 +189,7 @@ newer_state() {
     systemctl stop $unit
     echo '{"schema": 99, "boot": "", "state": {}}' >/var/lib/hugeleaf/guard.json
     quietly systemctl start $unit
-    journal_says() { journalctl --unit $unit | grep -q 'unknown schema\|guard.json'; }
+    journal_says() { grep -q 'guard.json: .*renamed to .bad' <<<"$(journalctl --unit $unit)"; }
     until_true journal_says
     guard_runs || failed "the guard does not run"
     [ -e /var/lib/hugeleaf/guard.json.bad ] || failed "the file is gone"
@@ -212,7 +212,7 @@ faulty_file_systems() {
     head -c 100000 /dev/zero >/var/lib/hugeleaf/ballast 2>/dev/null || true
     quietly systemctl start $unit
     begin_promotion
-    hugeleaf guard status | grep -qi 'space\|state' || failed "the guard does not report the full folder: $(hugeleaf guard status)"
+    grep -qi 'space\|state' <<<"$(hugeleaf guard status)" || failed "the guard does not report the full folder: $(hugeleaf guard status)"
     end_promotion
     systemctl stop $unit
     umount /var/lib/hugeleaf

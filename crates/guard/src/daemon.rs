@@ -264,7 +264,7 @@ impl<'a> Guard<'a> {
                 None
             }
         });
-        Ok(Guard {
+        let mut guard = Guard {
             root,
             kernel,
             host,
@@ -287,13 +287,18 @@ impl<'a> Guard<'a> {
             jobs: BTreeMap::new(),
             seen: BTreeMap::new(),
             observation: Observation::default(),
-            problems,
+            problems: BTreeMap::new(),
             started: Timestamp::now(),
             scans: 0,
             saved: None,
             textfile: Textfile::default(),
             _lock: lock,
-        })
+        };
+        // The first save of the state resolves its problem; the log keeps it.
+        for (what, problem) in problems {
+            guard.problem(what, Some(problem));
+        }
+        Ok(guard)
     }
 
     pub fn orders(&self) -> ControlSender {
@@ -1177,5 +1182,26 @@ mod tests {
         assert_eq!(states(), (200, 200));
         *shared.alive() = Instant::now().checked_sub(HUNG * 2).unwrap();
         assert_eq!(states(), (503, 503));
+    }
+
+    /// The first save writes a new file, after which no problem is left to show.
+    #[test]
+    fn a_state_file_of_a_later_version_is_in_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("state")).unwrap();
+        std::fs::write(at("state/guard.json"), "{\"schema\": 99}").unwrap();
+        std::fs::write(at("guard.toml"), "schema = 1\nlisten = 'off'\n").unwrap();
+        let places = GuardPaths {
+            run: at("run"),
+            state: Some(at("state")),
+            log: Some(at("log")),
+        };
+        let (root, kernel) = (Root::live(), Kernel::new());
+        let host = hugeleaf_host::read_host(&root, &kernel).unwrap();
+        let files = ConfigFiles::named(at("guard.toml"));
+        Guard::new(&root, &kernel, &host, files, places).unwrap();
+        let log = std::fs::read_to_string(at("log/guard.jsonl")).unwrap();
+        assert!(log.contains("renamed to .bad"), "{log}");
     }
 }
