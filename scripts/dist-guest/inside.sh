@@ -203,7 +203,7 @@ faulty_file_systems() {
     ! dpkg --install $old >$said 2>&1 || failed "dpkg installs on a read-only /usr"
     grep -qi 'read-only' $said || failed "dpkg does not say why: $(cat $said)"
     guard_runs || failed "the guard has ended"
-    umount /usr
+    umount --lazy /usr
     quietly dpkg --install $new
     installed "$version-1"
 
